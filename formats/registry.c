@@ -1,5 +1,6 @@
-/* registry.c - the tables that libckpt declares: formats.def and arch/archs.def as arrays. */
+/* registry.c - the tables that libckpt declares: formats.def, arch/archs.def and decoders.def as arrays. */
 #include "libckpt/codec/dialect/dialect.h"
+#include "libckpt/extents/decoder.h"
 #include "libckpt/format/format.h"
 #include "libckpt/index/arch.h"
 
@@ -9,6 +10,9 @@
 #define CKPT_ARCH(name) extern const ckpt_arch ckpt_arch_##name;
 #include "formats/arch/archs.def"
 #undef CKPT_ARCH
+#define CKPT_DECODER(NAME, row) extern const ckpt_decoder_row ckpt_decoder_##row;
+#include "formats/decoders.def"
+#undef CKPT_DECODER
 
 const ckpt_format *const ckpt_formats[] = {
 #define CKPT_FORMAT(name) &ckpt_format_##name,
@@ -25,3 +29,9 @@ const ckpt_arch *const ckpt_archs[] = {
 };
 
 const ckpt_dialect_tokenizer *const ckpt_dialect_tokenizers = NULL;
+
+const ckpt_decoder_row *const ckpt_decoders[CKPT_N_DECODERS] = {
+#define CKPT_DECODER(NAME, row) [CKPT_DECODE_##NAME] = &ckpt_decoder_##row,
+#include "formats/decoders.def"
+#undef CKPT_DECODER
+};

@@ -59,10 +59,14 @@ typedef struct ckpt_error {
   ckpt_status status;
   char file[512];     /* path, or "" */
   char tensor[256];   /* tensor name, or "" */
-  char message[1024]; /* what is wrong and, where known, what to do; lower case, no full stop */
+  char message[1024]; /* what is wrong; lower case, no full stop */
+  char option[48];    /* the field of the option struct whose value is at fault ("shard_size"), or "" */
+  char advice[128];   /* what to do about it, or "": "raise %memory", "leave out %weights=model"; % is before fields */
+  char value[128];    /* what stands for $ in it */
 } ckpt_error;
 
-/* Writes `<file>: tensor '<name>': <message>` into out (n_bytes > 0, always terminated) and returns out. */
+/* Writes `<file>: tensor '<name>': <option>: <message> (<advice>)` into out (n_bytes > 0, always terminated) and
+ * returns out. */
 CKPT_API const char *ckpt_error_text(const ckpt_error *err, char *out, size_t n_bytes);
 
 /* One sentence for a status, static storage. */
@@ -398,6 +402,13 @@ typedef struct ckpt_cast_rule {
   ckpt_dtype dtype;
 } ckpt_cast_rule;
 
+/* An option that one format alone has, by its name: "zstd_level" of dcp (1 to 22), "stage" of zero (1 to 3), and the
+ * flags (1: given) "external_data" and "link" of onnx. 0 is as good as none. */
+typedef struct ckpt_format_value {
+  const char *name;
+  uint64_t value;
+} ckpt_format_value;
+
 /* What `ckpt convert` does, without a process. */
 typedef struct ckpt_convert_options {
   size_t struct_size;
@@ -413,16 +424,14 @@ typedef struct ckpt_convert_options {
   uint64_t shard_size;        /* bytes per file of a folder; 0: 5 GB for hf */
   bool force, allow_overflow, stored_names;
   const ckpt_run_options *run;
-  ckpt_digest *digest;       /* receives the output's content digest, or NULL */
-  const char *weights;       /* "master" or "model", as ckpt_open_options; NULL: master where there is one */
-  uint32_t world;            /* ranks that a distributed format is cut among, at most 4096; 0: 1 */
-  uint32_t zstd_level;       /* 1 to 22: compresses the items of a format that allows it; 0: not */
-  const char *const *set;    /* "KEY=VALUE" of GGUF's metadata, in order (NULL-terminated), or NULL */
-  const char *const *remove; /* keys of GGUF's metadata to drop (NULL-terminated), or NULL */
-  bool external_data;        /* of ONNX: large data in a file beside the model, also where it is below 2 GB */
-  const char *graph;         /* path of an ONNX model whose graph gets the input's tensors, by name; NULL: none */
-  bool link; /* of ONNX: large data stay in the files below the model's folder where they stand; EUNSUPPORTED for others
-              */
+  ckpt_digest *digest;             /* receives the output's content digest, or NULL */
+  const char *weights;             /* "master" or "model", as ckpt_open_options; NULL: master where there is one */
+  uint32_t world;                  /* ranks that a distributed format is cut among, at most 4096; 0: 1 */
+  const char *const *set;          /* "KEY=VALUE" of GGUF's metadata, in order (NULL-terminated), or NULL */
+  const char *const *remove;       /* keys of GGUF's metadata to drop (NULL-terminated), or NULL */
+  const char *graph;               /* path of an ONNX model whose graph gets the input's tensors, by name; NULL: none */
+  const ckpt_format_value *values; /* options of the output's format, each name once */
+  size_t n_values;
   const char *pre; /* of GGUF from another dialect: llama.cpp's name of the pre-tokenizer; NULL: as it is recognised */
 } ckpt_convert_options;
 

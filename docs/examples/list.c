@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 int main(int n_args, char **args) {
-  ckpt_error err = {CKPT_OK, "", "", ""};
+  ckpt_error err = {.status = CKPT_OK};
   ckpt_index *index = NULL;
   ckpt_digest digest;
   float *values = NULL;

@@ -20,6 +20,7 @@
 
 #include "libckpt/base/error.h"
 #include "libckpt/codec/side_files/side_files.h"
+#include "libckpt/codec/torch/state/state.h"
 #include "libckpt/codec/torch/write/write.h"
 #include "libckpt/index/arch.h"
 
@@ -282,10 +283,10 @@ const ckpt_format ckpt_format_dcp = {
              .training_state = true,
              .side_files = true,
              .items = true,
-             .zstd = true,
              .ranks = true,
              .dtypes = CKPT_TORCH_DTYPES,
              .max_rank = CKPT_MAX_RANK},
+    .options = ckpt_dcp_options,
     .probe = probe,
     .read = read_index,
     .normalize = ckpt_dcp_normalize,
@@ -293,4 +294,5 @@ const ckpt_format ckpt_format_dcp = {
     .owns = ckpt_dcp_owns,
     .parts = ".metadata .distcp",
     .verify = ckpt_dcp_verify,
+    .is_known = ckpt_torch_state_is_known,
 };

@@ -241,10 +241,10 @@ static ckpt_status read_all(shards *s, const ckpt_probe *probe, ckpt_error *err)
   s->index->writer = ckpt_arena_printf(&s->index->arena, "torch.distributed.checkpoint (safetensors, %u shard%s)",
                                        n_shards, ckpt_plural(n_shards));
   CKPT_TRY_ALLOC(s->index->writer, err);
-  return ckpt_index_note(s->index, false, err,
-                         "full shapes are stored nowhere: taken from %u shard%s to be all of them (--like MODEL "
-                         "compares them)",
-                         n_shards, n_shards == 1 ? ", which has" : "s, which have");
+  return ckpt_index_note_advise(
+      ckpt_index_note(s->index, false, err, "full shapes are stored nowhere: taken from %u shard%s to be all of them",
+                      n_shards, n_shards == 1 ? ", which has" : "s, which have"),
+      s->index, "%like=MODEL compares them");
 }
 
 ckpt_status ckpt_dcp_verify(ckpt_findings *findings, const ckpt_index *index, const ckpt_run_options *run,
@@ -253,9 +253,10 @@ ckpt_status ckpt_dcp_verify(ckpt_findings *findings, const ckpt_index *index, co
   (void)run;
   if (ckpt_source_count(index->source) == 0 || !ckpt_dcp_hf_name(ckpt_source_name(index->source, 0), &shard))
     return CKPT_OK;
-  return ckpt_findings_add(findings, err, CKPT_UNPROVEN, NULL, NULL,
-                           "shapes: as far as the shards reach, for they are stored nowhere: whether the last shards "
-                           "are missing cannot be told (--like MODEL compares them)");
+  return ckpt_findings_advise(ckpt_findings_add(findings, err, CKPT_UNPROVEN, NULL, NULL,
+                                                "shapes: as far as the shards reach, for they are stored nowhere: "
+                                                "whether the last shards are missing cannot be told"),
+                              findings, "%like=MODEL compares them", NULL);
 }
 
 ckpt_status ckpt_dcp_read_hf(ckpt_index *index, const ckpt_probe *probe, ckpt_error *err) {

@@ -382,7 +382,7 @@ static ckpt_status add_own(flattener *f, const ckpt_object *root, ckpt_error *er
     return add_part(f, "object", root, err);
   }
   if (is_optimizer(f, root)) return add_part(f, "optimizer", root, err);
-  CKPT_TRY(ckpt_torch_state_parts(&parts, f->described, err));
+  CKPT_TRY(ckpt_index_parts(&parts, f->described, err));
   if (parts == NULL) parts = root;
   bool has_optimizer = false;
   for (uint64_t i = 0; i < parts->n; i++) {
@@ -437,7 +437,7 @@ static ckpt_status add_known(flattener *f, const ckpt_object *objects, ckpt_erro
 }
 
 ckpt_status ckpt_dcp_flatten_objects(flattener *f, const ckpt_object *objects, ckpt_error *err) {
-  const ckpt_object *root = ckpt_object_get(objects, CKPT_TORCH_OBJECT);
+  const ckpt_object *root = f->described->whole;
   if (objects == NULL) return CKPT_OK;
   CKPT_TRY(root != NULL ? add_own(f, root, err) : add_known(f, objects, err));
   return say_attributes(f, err);

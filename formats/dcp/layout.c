@@ -34,8 +34,9 @@ ckpt_dcp_named ckpt_dcp_name_at(const ckpt_layout *layout, const ckpt_dcp_folder
 /* A tensor without a name of its own lies in an item that is carried: its values are those that are stored. */
 static ckpt_status leave(ckpt_layout *layout, uint32_t tensor, ckpt_error *err) {
   if (layout->reads == NULL || layout->reads[tensor].index == NULL)
-    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, layout->index->tensors[tensor].name,
-                     "it lies in an item that is carried as it is, and its values are to be others (--exclude)");
+    return ckpt_advise(ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, layout->index->tensors[tensor].name,
+                                 "it lies in an item that is carried as it is, and its values are to be others"),
+                       err, "%exclude");
   return ckpt_layout_elsewhere(layout, tensor, err);
 }
 
@@ -113,13 +114,15 @@ static ckpt_status fail_twice(const owner *a, const owner *b, ckpt_error *err) {
   char one[400], other[400];
   if (a->tensor == NULL && b->tensor != NULL) return fail_twice(b, a, err);
   if (a->tensor != NULL && b->tensor != NULL)
-    return ckpt_fail(err, CKPT_EEXIST, NULL, a->tensor->name,
-                     "another tensor, '%s', would have its name in torch's dict, '%s' (--rename, --exclude)",
-                     b->tensor->name, a->name);
+    return ckpt_advise(
+        ckpt_fail(err, CKPT_EEXIST, NULL, a->tensor->name,
+                  "another tensor, '%s', would have its name in torch's dict, '%s'", b->tensor->name, a->name),
+        err, "%rename, %exclude");
   if (a->tensor != NULL)
-    return ckpt_fail(err, CKPT_EEXIST, NULL, a->tensor->name,
-                     "the object at %s has its name in torch's dict, '%s' (--rename, --exclude)",
-                     print_keys(other, sizeof other, b->path), a->name);
+    return ckpt_advise(
+        ckpt_fail(err, CKPT_EEXIST, NULL, a->tensor->name, "the object at %s has its name in torch's dict, '%s'",
+                  print_keys(other, sizeof other, b->path), a->name),
+        err, "%rename, %exclude");
   print_keys(one, sizeof one, a->path);
   print_keys(other, sizeof other, b->path);
   if (strcmp(one, other) == 0)
@@ -165,9 +168,10 @@ static ckpt_status check_shapes(const ckpt_index *index, ckpt_error *err) {
   for (uint32_t i = 0; i < index->n_tensors; i++) {
     const ckpt_tensor *tensor = &index->tensors[i];
     if (!ckpt_torch_holds((ckpt_dtype)tensor->dtype, tensor->rank, tensor->shape))
-      return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name,
-                       "torch holds %s as pairs along the last axis, which is odd (convert --dtype gives it another)",
-                       ckpt_dtype_name((ckpt_dtype)tensor->dtype));
+      return ckpt_advise(ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name,
+                                   "torch holds %s as pairs along the last axis, which is odd",
+                                   ckpt_dtype_name((ckpt_dtype)tensor->dtype)),
+                         err, "convert %dtype gives it another");
   }
   return CKPT_OK;
 }
@@ -230,8 +234,7 @@ static ckpt_status sort(ckpt_dcp_folder *f, uint32_t n_ranks, uint32_t **ends, c
 /* ---- files ------------------------------------------------------------------------------------------------------- */
 
 /* The archive of one chunk at the end of the newest file. */
-static ckpt_status lay_chunk(ckpt_layout *layout, ckpt_dcp_chunk *chunk, uint32_t n_ranks, int zstd_level,
-                             ckpt_error *err) {
+static ckpt_status lay_chunk(ckpt_layout *layout, ckpt_dcp_chunk *chunk, uint32_t n_ranks, int level, ckpt_error *err) {
   const ckpt_tensor *tensor = &layout->index->tensors[chunk->tensor];
   parts p = parts_of(tensor, n_ranks);
   uint64_t *box = NULL;
@@ -247,7 +250,7 @@ static ckpt_status lay_chunk(ckpt_layout *layout, ckpt_dcp_chunk *chunk, uint32_
   CKPT_TRY(ckpt_layout_literal(layout, ckpt_dcp_print_head, chunk, err));
   CKPT_TRY(ckpt_layout_tensor(layout, chunk->tensor, box, CKPT_CHECKSUM_CRC32, err));
   CKPT_TRY(ckpt_layout_trailer(layout, ckpt_dcp_print_tail, chunk, err));
-  if (zstd_level != 0) ckpt_layout_frame(layout, PARTS_PER_CHUNK, zstd_level);
+  if (level != 0) ckpt_layout_frame(layout, PARTS_PER_CHUNK, level);
   return CKPT_OK;
 }
 
@@ -272,8 +275,7 @@ void ckpt_dcp_owns(const char *const *names, uint32_t n, const ckpt_file_set *wr
     is_ours[i] = is_data_file(names[i]) || strcmp(names[i], CKPT_DCP_METADATA) == 0;
 }
 
-static ckpt_status lay_files(ckpt_layout *layout, ckpt_dcp_folder *f, uint32_t n_ranks, int zstd_level,
-                             ckpt_error *err) {
+static ckpt_status lay_files(ckpt_layout *layout, ckpt_dcp_folder *f, uint32_t n_ranks, int level, ckpt_error *err) {
   uint32_t *ends;
   CKPT_TRY(sort(f, n_ranks, &ends, layout->arena, err));
   for (uint32_t rank = 0, i = 0; rank < n_ranks; rank++) {
@@ -290,25 +292,29 @@ static ckpt_status lay_files(ckpt_layout *layout, ckpt_dcp_folder *f, uint32_t n
       const ckpt_archive *carried = ckpt_dcp_carried(layout->index, value);
       CKPT_TRY(carried != NULL ? ckpt_layout_literal(layout, ckpt_dcp_print_carried, carried, err)
                                : ckpt_layout_literal(layout, ckpt_dcp_print_item, value, err));
-      if (zstd_level != 0 && (carried == NULL || !carried->is_zstd)) ckpt_layout_frame(layout, 1, zstd_level);
+      if (level != 0 && (carried == NULL || !carried->is_zstd)) ckpt_layout_frame(layout, 1, level);
     }
-    for (; i < ends[rank]; i++) CKPT_TRY(lay_chunk(layout, &f->chunks[f->by_file[i]], n_ranks, zstd_level, err));
+    for (; i < ends[rank]; i++) CKPT_TRY(lay_chunk(layout, &f->chunks[f->by_file[i]], n_ranks, level, err));
   }
   return CKPT_OK;
 }
+
+const ckpt_format_option ckpt_dcp_options[] = {
+    {"zstd_level", .least = 1, .most = 22, .help = "compresses items; 3 is zstd's own default"}, {NULL}};
 
 ckpt_status ckpt_dcp_layout(ckpt_layout *layout, const ckpt_layout_options *options, ckpt_error *err) {
   const ckpt_index *index = layout->index;
   uint32_t n_ranks = options->world == 0 ? 1 : options->world;
   ckpt_dcp_folder *f = ckpt_arena_alloc(layout->arena, sizeof *f);
   CKPT_TRY_ALLOC(f, err);
-  f->is_zstd = options->zstd_level != 0;
+  const int level = (int)ckpt_format_value_of(&options->values, &ckpt_dcp_options[0]);
+  f->is_zstd = level != 0;
   CKPT_TRY(list_names(f, layout, err));
   CKPT_TRY(check_shapes(index, err));
   if (index->objects != NULL) CKPT_TRY(check_names(index, layout->arena->limit, err));
   CKPT_TRY(cut(f, index, n_ranks, layout->arena, err));
   layout->is_folder = true;
-  CKPT_TRY(lay_files(layout, f, n_ranks, options->zstd_level, err));
+  CKPT_TRY(lay_files(layout, f, n_ranks, level, err));
   for (uint32_t i = 0; i < index->n_side_files; i++)
     CKPT_TRY(ckpt_side_file_lay(layout, &index->side_files[i], options->dtype_written, err));
   CKPT_TRY(ckpt_layout_file_add(layout, CKPT_DCP_METADATA, err));

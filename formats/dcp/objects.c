@@ -85,8 +85,10 @@ done:
  * by name. */
 static ckpt_status refuse(ckpt_dcp_objects *objects, const ckpt_dcp_slice *at, const char *name, const ckpt_error *why,
                           ckpt_error *err) {
-  if (objects->index->defects.report != NULL)
-    return ckpt_index_problem(objects->index, at->file, err, "not read: %.200s (%.300s)", name, why->message);
+  if (objects->index->defects.report != NULL) {
+    CKPT_TRY(ckpt_index_problem(objects->index, at->file, err, "not read: %.200s (%.300s)", name, why->message));
+    return ckpt_index_note_is(objects->index, CKPT_NOTE_UNREAD, why->message, err);
+  }
   if (objects->n_refused++ != 0) return CKPT_OK;
   objects->refused = ckpt_arena_printf(&objects->index->arena, "%.200s (%.300s)", name, why->message);
   CKPT_TRY_ALLOC(objects->refused, err);
@@ -117,6 +119,7 @@ ckpt_status ckpt_dcp_objects_read(ckpt_torch_graph *graph, ckpt_dcp_objects *obj
   if (read != CKPT_OK) graph->root = NULL;
   if (read == CKPT_ELIMIT && at->is_zstd) { /* ours: the item is as it should be, and may hold tensors */
     CKPT_TRY(ckpt_index_note(index, false, err, "not read: %.200s (%.300s)", name, why.message));
+    CKPT_TRY(ckpt_index_note_is(index, CKPT_NOTE_UNREAD, why.message, err));
     return ckpt_index_add_unread(index, name, CKPT_ROLE_OTHER, why.message, err);
   }
   if (read == CKPT_EFORMAT || read == CKPT_EUNSUPPORTED) return refuse(objects, at, name, &why, err);

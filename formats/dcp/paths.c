@@ -291,7 +291,7 @@ static ckpt_status choose_made(ckpt_dcp_flattener *f, const ckpt_object *objects
 }
 
 ckpt_status ckpt_dcp_normalize(ckpt_index *described, ckpt_losses *losses, ckpt_error *err) {
-  const ckpt_object *objects = described->objects, *root = ckpt_object_get(objects, CKPT_TORCH_OBJECT);
+  const ckpt_object *objects = described->objects, *root = described->whole;
   bool leaves_states = described->objects_of != NULL && has_states(described->objects_of) && !has_states(described);
   ckpt_dcp_flattener own = {.described = described, .losses = losses, .leaves_states = leaves_states};
   ckpt_object *pairs = NULL;
@@ -323,7 +323,7 @@ ckpt_status ckpt_dcp_normalize(ckpt_index *described, ckpt_losses *losses, ckpt_
                                   used->n_unfolded, used->n_unfolded == 1 ? "" : "s",
                                   used->n_unfolded == 1 ? "is" : "are"));
   if (pairs != NULL && is_plain(pairs)) pairs = NULL; /* as without */
-  described->objects = pairs;
+  ckpt_index_set_objects(described, pairs, NULL);
   described->objects_of = NULL;
 done:
   ckpt_node_map_free(&roots);

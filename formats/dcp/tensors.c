@@ -13,6 +13,7 @@
 #include "libckpt/base/grow.h"
 #include "libckpt/codec/pickle/pickle.h"
 #include "libckpt/codec/torch/read/graph.h"
+#include "libckpt/codec/torch/read/record.h"
 #include "libckpt/extents/decode.h"
 
 typedef unsigned long long ull;
@@ -81,8 +82,8 @@ static void set_place(ckpt_extent *extent, const ckpt_dcp_slice *at) {
   extent->offset = at->offset;
   extent->n_stored = at->n_bytes;
   if (at->file == CKPT_FILE_LITERAL) return;
-  extent->chain[0] = at->is_zstd ? CKPT_DECODE_ZSTD : CKPT_DECODE_TORCH_RECORD;
-  if (at->is_zstd) extent->chain[1] = CKPT_DECODE_TORCH_RECORD;
+  extent->chain[0] = at->is_zstd ? CKPT_DECODE_ZSTD : CKPT_DECODE_RECORD;
+  if (at->is_zstd) extent->chain[1] = CKPT_DECODE_RECORD;
 }
 
 static bool is_whole(const described *tensor, const uint64_t *box) {
@@ -142,7 +143,7 @@ static ckpt_status add_chunk(ckpt_dcp_adder *a, const ckpt_dcp_item *of, const d
 }
 
 /* That a chunk's archive holds what the metadata says, in however many bytes. */
-static ckpt_status check_layout(ckpt_dcp_adder *a, const ckpt_extent *extent, const ckpt_torch_layout *layout,
+static ckpt_status check_layout(ckpt_dcp_adder *a, const ckpt_extent *extent, const ckpt_record_layout *layout,
                                 const described *tensor, const uint64_t *counts, ckpt_error *err) {
   const char *path = ckpt_source_path(a->index->source, extent->file);
   char held[CKPT_SHAPE_TEXT], said[CKPT_SHAPE_TEXT];
@@ -156,7 +157,7 @@ static ckpt_status check_layout(ckpt_dcp_adder *a, const ckpt_extent *extent, co
 
 /* That a chunk's bytes are all of its record, which is found again when it is read. PyTorch copies what has gaps before
  * it saves it. */
-static ckpt_status take_dense(const ckpt_torch_layout *layout, const uint64_t *counts, uint64_t *strides,
+static ckpt_status take_dense(const ckpt_record_layout *layout, const uint64_t *counts, uint64_t *strides,
                               const char *what, ckpt_error *err) {
   uint64_t volume = 0, reach = 1, far;
   bool is_dense = layout->start == 0 && ckpt_product_u64(counts, layout->rank, &volume);
@@ -171,7 +172,7 @@ static ckpt_status take_dense(const ckpt_torch_layout *layout, const uint64_t *c
 /* The strides of a chunk behind zstd. */
 static ckpt_status find_strides_behind(ckpt_dcp_adder *a, const ckpt_extent *extent, const described *tensor,
                                        const uint64_t *counts, uint64_t *strides, ckpt_error *err) {
-  ckpt_torch_layout layout;
+  ckpt_record_layout layout;
   CKPT_TRY(ckpt_dcp_slice_check(
       a->index->source, &(ckpt_dcp_slice){.file = extent->file, .offset = extent->offset, .n_bytes = extent->n_stored},
       err));
@@ -183,8 +184,8 @@ static ckpt_status find_strides_behind(ckpt_dcp_adder *a, const ckpt_extent *ext
 /* The strides of a chunk that is not row-major, and its record's own place in the file. */
 static ckpt_status find_strides(ckpt_dcp_adder *a, ckpt_extent *extent, const char *name, const described *tensor,
                                 const uint64_t *counts, uint64_t *strides, ckpt_error *err) {
-  ckpt_torch_record record;
-  ckpt_torch_layout layout;
+  ckpt_record record;
+  ckpt_record_layout layout;
   uint64_t start, n_bytes = UINT64_MAX, block_bytes = ckpt_dtype_get(tensor->dtype)->block_bytes;
   if (extent->chain[0] == CKPT_DECODE_ZSTD) return find_strides_behind(a, extent, tensor, counts, strides, err);
   if (extent->chain[0] == CKPT_DECODE_RAW) { /* safetensors: always row-major */
@@ -222,8 +223,8 @@ static ckpt_status find_strides(ckpt_dcp_adder *a, ckpt_extent *extent, const ch
 static bool lies_otherwise(ckpt_dcp_adder *a, const described *tensor) {
   const ckpt_extent *extent = a->extents;
   const uint64_t *counts = a->boxes + CKPT_MAX_RANK;
-  ckpt_torch_record record;
-  ckpt_torch_layout layout;
+  ckpt_record record;
+  ckpt_record_layout layout;
   ckpt_error untold = {0};
   if (a->n_extents == 0 || extent->file == CKPT_FILE_LITERAL || extent->chain[0] == CKPT_DECODE_RAW ||
       a->n_looks++ >= MAX_LOOKS)

@@ -110,6 +110,7 @@ void ckpt_dcp_print_metadata(const ckpt_layout *layout, const void *folder, ckpt
  * tensor under all its names) and to what is written as items; NULL where there is nothing but the model, under its
  * own names. */
 ckpt_status ckpt_dcp_normalize(ckpt_index *described, ckpt_losses *losses, ckpt_error *err);
+extern const ckpt_format_option ckpt_dcp_options[]; /* as ckpt_format's slot */
 ckpt_status ckpt_dcp_layout(ckpt_layout *layout, const ckpt_layout_options *options, ckpt_error *err); /* as above */
 void ckpt_dcp_owns(const char *const *names, uint32_t n, const ckpt_file_set *written, bool *is_ours); /* as above */
 

@@ -157,9 +157,11 @@ static ckpt_status keep_object(reader *r, const ckpt_dcpv2_item *item, ckpt_torc
 static ckpt_status carry_unread(reader *r, const ckpt_index *named, ckpt_error *err) {
   for (uint32_t i = 0; i < named->n_unread; i++)
     CKPT_TRY(ckpt_index_add_unread(r->index, named->unread[i].name, named->unread[i].role, named->unread[i].why, err));
-  for (uint32_t i = 0; i < named->n_notes; i++)
-    if (strncmp(named->notes[i].text, "not read", 8) == 0)
-      CKPT_TRY(ckpt_index_note(r->index, false, err, "%s", named->notes[i].text));
+  for (uint32_t i = 0; i < named->n_notes; i++) {
+    if (named->notes[i].kind != CKPT_NOTE_UNREAD) continue;
+    CKPT_TRY(ckpt_index_note(r->index, false, err, "%s", named->notes[i].text));
+    CKPT_TRY(ckpt_index_note_is(r->index, CKPT_NOTE_UNREAD, NULL, err));
+  }
   return CKPT_OK;
 }
 
@@ -405,4 +407,5 @@ const ckpt_format ckpt_format_dcpv2 = {
     .probe = probe,
     .read = read_index,
     .parts = CKPT_DCPV2_METADATA,
+    .is_known = ckpt_torch_state_is_known,
 };

@@ -128,8 +128,12 @@ static ckpt_status layout(ckpt_layout *l, const ckpt_layout_options *options, ck
 const ckpt_format ckpt_format_gguf = {
     .name = "gguf",
     .suffixes = ".gguf",
-    .caps =
-        {.can_write = true, .ggml = true, .shards = true, .dtypes = CKPT_GGUF_DTYPES, .max_rank = CKPT_GGUF_MAX_RANK},
+    .caps = {.can_write = true,
+             .typed_metadata = true,
+             .presets = true,
+             .shards = true,
+             .dtypes = CKPT_GGUF_DTYPES,
+             .max_rank = CKPT_GGUF_MAX_RANK},
     .probe = probe,
     .read = read_index,
     .normalize = ckpt_gguf_normalize,

@@ -25,8 +25,9 @@ ckpt_status ckpt_gguf_normalize(ckpt_index *described, ckpt_losses *losses, ckpt
     const ckpt_dtype_row *row = ckpt_dtype_get(tensor->dtype);
     const size_t n = strlen(tensor->name);
     if (n > CKPT_GGUF_MAX_NAME)
-      return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name,
-                       "a name of %zu bytes, GGUF holds at most %d (--rename makes it shorter)", n, CKPT_GGUF_MAX_NAME);
+      return ckpt_advise(ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name,
+                                   "a name of %zu bytes, GGUF holds at most %d", n, CKPT_GGUF_MAX_NAME),
+                         err, "%rename makes it shorter");
     if (tensor->rank != 0 && tensor->shape[tensor->rank - 1] % row->block_elements != 0)
       return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name, "rows of %llu element%s are no whole blocks of %s",
                        (unsigned long long)tensor->shape[tensor->rank - 1],
@@ -57,9 +58,11 @@ ckpt_status ckpt_gguf_alignment(const ckpt_index *index, uint32_t *out, ckpt_err
   *out = ckpt_gguf_stated_alignment(index);
   if (*out != 0 && *out <= CKPT_GGUF_MAX_ALIGNMENT) return CKPT_OK;
   const ckpt_meta *meta = ckpt_index_meta(index, CKPT_GGUF_ALIGNMENT);
-  return ckpt_fail(err, CKPT_EINVAL, NULL, NULL,
-                   CKPT_GGUF_ALIGNMENT " has to be a power of two up to %d as u32 to be written, not %.100s (--set it)",
-                   CKPT_GGUF_MAX_ALIGNMENT, meta->value);
+  return ckpt_advise(
+      ckpt_fail(err, CKPT_EINVAL, NULL, NULL,
+                CKPT_GGUF_ALIGNMENT " has to be a power of two up to %d as u32 to be written, not %.100s",
+                CKPT_GGUF_MAX_ALIGNMENT, meta->value),
+      err, "%set it");
 }
 
 /* ---- order ------------------------------------------------------------------------------------------------------- */
@@ -69,7 +72,7 @@ ckpt_status ckpt_gguf_order(uint32_t **out, const ckpt_layout *layout, ckpt_erro
   uint32_t *order = *out = ckpt_arena_array(layout->arena, (size_t)index->n_tensors + 1, sizeof *order);
   CKPT_TRY_ALLOC(order, err);
   for (uint32_t i = 0; i < index->n_tensors; i++) order[i] = i;
-  if (from != NULL && ckpt_caps_of(from).ggml) return CKPT_OK;
+  if (from != NULL && ckpt_caps_of(from).presets) return CKPT_OK;
   ckpt_gguf_sort(order, index->n_tensors, index->tensors);
   return CKPT_OK;
 }

@@ -95,8 +95,8 @@ static ckpt_status take_name(reader *r, uint64_t max, const char *what, ckpt_err
   CKPT_TRY(take_u64(r, &n, what, err));
   CKPT_TRY(need(r, n, what, err));
   if (n == 0 || n > max)
-    return ckpt_fail(err, CKPT_EFORMAT, r->path, NULL, "%s of %llu bytes (1 to %llu are accepted)", what, (ull)n,
-                     (ull)max);
+    return ckpt_fail(err, n == 0 ? CKPT_EFORMAT : CKPT_ELIMIT, r->path, NULL,
+                     "%s of %llu bytes (1 to %llu are accepted)", what, (ull)n, (ull)max);
   CKPT_TRY(take(r, r->text, (size_t)n, what, err));
   r->text[n] = '\0';
   if (strlen(r->text) == n && ckpt_utf8_length(r->text, (size_t)n) == n) return CKPT_OK;

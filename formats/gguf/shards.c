@@ -124,8 +124,9 @@ ckpt_status ckpt_gguf_lay_shards(ckpt_layout *l, const uint32_t *order, uint32_t
   const uint64_t limit = options->shard_size != 0 ? options->shard_size : DEFAULT_SHARD_BYTES;
   const uint32_t n_files = cut(l, order, alignment, limit, first);
   if (n_files > MAX_SHARDS || l->index->n_tensors > INT32_MAX)
-    return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "%u files of %llu bytes, GGUF numbers at most %d (--shard-size)",
-                     n_files, (unsigned long long)limit, MAX_SHARDS);
+    return ckpt_advise(ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "%u files of %llu bytes, GGUF numbers at most %d",
+                                 n_files, (unsigned long long)limit, MAX_SHARDS),
+                       err, "%shard_size");
   const ckpt_meta *aligned = ckpt_index_meta(l->index, CKPT_GGUF_ALIGNMENT); /* once: there are many files and keys */
   for (uint32_t i = 0; i < n_files; i++) {
     char name[SHARD_NAME_BYTES];

@@ -184,10 +184,10 @@ static ckpt_status make_shards(shards *s, const ckpt_layout *layout, uint64_t li
   uint64_t otherwise = is_adapter(index) ? UINT64_MAX : DEFAULT_SHARD_BYTES;
   CKPT_TRY(cut(s, index, limit != 0 ? limit : otherwise, layout->arena, err));
   if (s->n > 1 && is_adapter(index))
-    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL,
-                     "an adapter is one file, " ADAPTER
-                     ", and %llu bytes a shard would make it %u (leave out --shard-size)",
-                     (ull)limit, s->n);
+    return ckpt_advise(
+        ckpt_fail(err, CKPT_EINVAL, NULL, NULL,
+                  "an adapter is one file, " ADAPTER ", and %llu bytes a shard would make it %u", (ull)limit, s->n),
+        err, "leave out %shard_size");
   return list(s, index, layout->arena, err);
 }
 

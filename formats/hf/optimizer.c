@@ -260,7 +260,7 @@ static ckpt_status take_step(ckpt_index *index, ckpt_error *err) {
   ckpt_json_free(json);
   if (status == CKPT_EFORMAT || status == CKPT_ELIMIT)
     return ckpt_index_problem(index, side->file, err, "%s", broken.message);
-  if (status != CKPT_OK) return ckpt_fail(err, status, ckpt_index_side_path(index, side), NULL, "%s", broken.message);
+  if (status != CKPT_OK) return ckpt_fail_as(err, status, ckpt_index_side_path(index, side), NULL, &broken);
   if (step >= 0) index->step = step;
   return CKPT_OK;
 }
@@ -302,7 +302,7 @@ static ckpt_status read_all(optimizer *o, ckpt_error *err) {
   if (status == CKPT_EFORMAT || status == CKPT_EUNSUPPORTED || status == CKPT_ELIMIT)
     ckpt_hf_refuse(o, "%.400s", broken.message);
   else if (status != CKPT_OK)
-    return ckpt_fail(err, status, NULL, NULL, "%s", broken.message);
+    return ckpt_fail_as(err, status, NULL, NULL, &broken);
   if (!is_torch) return CKPT_OK;
   o->members = calloc((size_t)o->index->n_tensors + 1, sizeof *o->members);
   o->params = calloc((size_t)o->index->n_tensors + 1, sizeof *o->params);
@@ -310,8 +310,10 @@ static ckpt_status read_all(optimizer *o, ckpt_error *err) {
   if (status == CKPT_OK && find_parts(o)) CKPT_TRY(ckpt_hf_order(o, &is_ordered, err));
   if (is_ordered && fits(o)) return take(o, err);
   if (status == CKPT_EFORMAT)
-    return ckpt_index_problem(o->index, o->side->file, err, "its states are not read (%s)", o->why);
-  return ckpt_index_note(o->index, false, err, "%s: its states are not read (%s)", o->side->name, o->why);
+    CKPT_TRY(ckpt_index_problem(o->index, o->side->file, err, "its states are not read (%s)", o->why));
+  else
+    CKPT_TRY(ckpt_index_note(o->index, false, err, "%s: its states are not read (%s)", o->side->name, o->why));
+  return ckpt_index_note_is(o->index, CKPT_NOTE_UNREAD, o->why, err);
 }
 
 ckpt_status ckpt_hf_read_optimizer(ckpt_index *index, ckpt_error *err) {

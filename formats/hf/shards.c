@@ -159,7 +159,7 @@ static ckpt_status find_shard(map *m, const char *shard, bool *is_new, ckpt_erro
   m->is_lost = status != CKPT_OK || (m->shard_file < m->n_failed && m->failed[m->shard_file] != 0);
   if (status == CKPT_OK) return CKPT_OK;
   m->shard_file = UINT32_MAX;
-  return ckpt_fail(err, status, absent.file[0] != '\0' ? absent.file : m->path, NULL, "%s", absent.message);
+  return ckpt_fail_as(err, status, absent.file[0] != '\0' ? absent.file : m->path, NULL, &absent);
 }
 
 /* Goes past a shard that cannot be read, where all defects are asked for. */
@@ -243,7 +243,7 @@ static ckpt_status visit_tensor(map *m, const char *tensor, const char *shard, c
   ckpt_error defect = {0};
   ckpt_status status = find_shard(m, shard, &is_new, &defect);
   if (status != CKPT_OK && m->index->defects.report == NULL)
-    return ckpt_fail(err, status, defect.file, NULL, "%s", defect.message); /* gone since the first walk */
+    return ckpt_fail_as(err, status, defect.file, NULL, &defect); /* gone since the first walk */
   defect = (ckpt_error){0};
   int64_t number = ckpt_name_table_find(m->table, tensor);
   if (number >= 0 || !m->is_lost) status = check_entry(m, tensor, shard, number, &defect);

@@ -102,10 +102,10 @@ static ckpt_status check_cast(const ckpt_index *described, uint32_t number, cons
   else if (why == NULL && !can_cast(described->objects_of, was, now))
     why = "its operators or its IR version are too old for that";
   if (why == NULL) return CKPT_OK;
-  return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name,
-                   "the graph works with %s, and cannot be given %s: %s (--dtype PATTERN=DTYPE chooses others, a first "
-                   "--dtype 'NAME=%s' keeps it)",
-                   ckpt_dtype_name(was), ckpt_dtype_name(now), why, ckpt_dtype_name(was));
+  return ckpt_advise_value(
+      ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name, "the graph works with %s, and cannot be given %s: %s",
+                ckpt_dtype_name(was), ckpt_dtype_name(now), why),
+      err, "%dtype=PATTERN=DTYPE chooses others, a first %dtype='NAME=$' keeps it", ckpt_dtype_name(was));
 }
 
 /* A graph works with tensors of just these names and types. */
@@ -492,13 +492,24 @@ static ckpt_status link_outside(writer *w, const ckpt_layout *layout, const char
                    CKPT_ONNX_INLINE_BELOW);
 }
 
+enum { EXTERNAL_DATA, LINK };
+
+const ckpt_format_option ckpt_onnx_options[] = {
+    [EXTERNAL_DATA] = {"external_data", .least = 1, .most = 1, .is_of_all = true,
+                       .help = "large data in a file beside the model, also where they are below 2 GB"},
+    [LINK] = {"link", .least = 1, .most = 1, .is_of_all = true, .links = true, .excludes = "external_data",
+              .because = "linked data stand outside already",
+              .help = "large data stay where they stand, in files below the model's folder"},
+    {NULL}};
+
 static ckpt_status choose(writer *w, const ckpt_layout *layout, const ckpt_layout_options *options, ckpt_error *err) {
   uint64_t n_model;
-  const bool wants_outside = options->external_data;
-  if (options->link_folder != NULL) CKPT_TRY(link_outside(w, layout, options->link_folder, err));
+  const bool wants_outside = ckpt_format_value_of(&options->values, &ckpt_onnx_options[EXTERNAL_DATA]) != 0;
+  const bool links = options->folder != NULL && ckpt_format_value_of(&options->values, &ckpt_onnx_options[LINK]) != 0;
+  if (links) CKPT_TRY(link_outside(w, layout, options->folder, err));
   if (wants_outside) CKPT_TRY(move_outside(w, err));
   CKPT_TRY(measure(w, &n_model, err));
-  if (n_model > CKPT_ONNX_MAX_MODEL && !wants_outside && options->link_folder == NULL) {
+  if (n_model > CKPT_ONNX_MAX_MODEL && !wants_outside && !links) {
     CKPT_TRY(move_outside(w, err));
     CKPT_TRY(measure(w, &n_model, err));
   }

@@ -37,8 +37,9 @@ ckpt_status ckpt_onnx_link(ckpt_onnx_links *links, const ckpt_layout_read *read,
   const ckpt_tensor *tensor = read->tensor;
   *out = (ckpt_onnx_place){NULL, 0};
   if (read->index == NULL)
-    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, name,
-                     "cannot be linked: it is cast, and so stands nowhere as it is to be (no --link, or no --dtype)");
+    return ckpt_advise(ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, name,
+                                 "cannot be linked: it is cast, and so stands nowhere as it is to be"),
+                       err, "leave out %link, or %dtype");
   ckpt_source *source = read->index->source;
   const ckpt_extent *extent = tensor->extents;
   const char *path = read->index->path;

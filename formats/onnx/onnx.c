@@ -96,7 +96,8 @@ static ckpt_status read_index(ckpt_index *index, const ckpt_probe *p, const char
 const ckpt_format ckpt_format_onnx = {
     .name = "onnx",
     .suffixes = ".onnx",
-    .caps = {.can_write = true, .graphs = true, .dtypes = ONNX_DTYPES, .max_rank = CKPT_MAX_RANK},
+    .caps = {.can_write = true, .graph = true, .dtypes = ONNX_DTYPES, .max_rank = CKPT_MAX_RANK},
+    .options = ckpt_onnx_options,
     .probe = probe,
     .read = read_index,
     .normalize = ckpt_onnx_normalize,

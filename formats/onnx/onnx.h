@@ -197,8 +197,9 @@ ckpt_status ckpt_onnx_graph_new(const struct ckpt_graph **out, const ckpt_index 
                                 ckpt_error *err);
 
 /* As ckpt_format's slots. */
-const char *ckpt_onnx_keeps_dtype(const ckpt_index *index, const ckpt_tensor *tensor);                  /* as above */
-ckpt_status ckpt_onnx_normalize(ckpt_index *described, ckpt_losses *losses, ckpt_error *err);           /* as above */
+const char *ckpt_onnx_keeps_dtype(const ckpt_index *index, const ckpt_tensor *tensor);        /* as above */
+ckpt_status ckpt_onnx_normalize(ckpt_index *described, ckpt_losses *losses, ckpt_error *err); /* as above */
+extern const ckpt_format_option ckpt_onnx_options[];
 ckpt_status ckpt_onnx_layout(ckpt_layout *layout, const ckpt_layout_options *options, ckpt_error *err); /* as above */
 
 /* A message to a stream. */

@@ -188,8 +188,8 @@ static ckpt_status check_sparse(checking *c, ckpt_mover *mover, const ckpt_index
   ckpt_error defect = {0};
   ckpt_status status = check_places(c, mover, indices, &p, &number, &what, &defect);
   if (ckpt_is_defect(status)) /* a stream that the values' check names too */
-    return ckpt_findings_add(c->findings, err, CKPT_PROBLEM, path, indices->name, "%s", defect.message);
-  if (status != CKPT_OK) return ckpt_fail(err, status, path, indices->name, "%s", defect.message);
+    return ckpt_findings_add_error(c->findings, err, CKPT_PROBLEM, path, indices->name, &defect);
+  if (status != CKPT_OK) return ckpt_fail_as(err, status, path, indices->name, &defect);
   if (what == NULL) return CKPT_OK;
   return ckpt_findings_add(c->findings, err, CKPT_PROBLEM, path, sparse->name, "index %llu of its values %s",
                            (unsigned long long)number, what);
@@ -212,10 +212,11 @@ static ckpt_status check_sparse_all(checking *c, const ckpt_index *index, ckpt_e
 static ckpt_status check_size(ckpt_findings *findings, const ckpt_index *index, ckpt_error *err) {
   const uint64_t n = ckpt_source_size(index->source, index->graph->file);
   if (n <= CKPT_ONNX_MAX_MODEL) return CKPT_OK;
-  return ckpt_findings_add(findings, err, CKPT_PROBLEM, ckpt_source_path(index->source, index->graph->file), NULL,
-                           "a model of %llu bytes, and %llu are what protobuf reads: onnx and ONNX Runtime cannot load "
-                           "it (ckpt convert --external-data)",
-                           (unsigned long long)n, (unsigned long long)CKPT_ONNX_MAX_MODEL);
+  return ckpt_findings_advise(
+      ckpt_findings_add(findings, err, CKPT_PROBLEM, ckpt_source_path(index->source, index->graph->file), NULL,
+                        "a model of %llu bytes, and %llu are what protobuf reads: onnx and ONNX Runtime cannot load it",
+                        (unsigned long long)n, (unsigned long long)CKPT_ONNX_MAX_MODEL),
+      findings, "ckpt convert %external_data", NULL);
 }
 
 ckpt_status ckpt_onnx_verify(struct ckpt_findings *findings, const ckpt_index *index, const ckpt_run_options *run,

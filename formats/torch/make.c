@@ -332,10 +332,10 @@ static ckpt_status set_trainer(const maker *m, const ckpt_object *trainer, ckpt_
 }
 
 static ckpt_status set_objects(maker *m, ckpt_error *err) {
-  const ckpt_object *objects = m->described->objects;
+  const ckpt_object *objects = m->described->objects, *whole = m->described->whole;
   for (uint64_t i = 0; objects != NULL && i < objects->n; i++) {
     const ckpt_object *key = objects->items[2 * i], *value = objects->items[2 * i + 1];
-    if (key->kind != CKPT_OBJECT_TEXT || strcmp(key->text, CKPT_TORCH_OBJECT) == 0) continue;
+    if (key->kind != CKPT_OBJECT_TEXT || value == whole) continue;
     if (strcmp(key->text, CKPT_STATE_PARAM_GROUPS) == 0) {
       if (m->optimizer == NULL) CKPT_TRY(set_optimizer(m, NULL, 0, err));
     } else if (strcmp(key->text, CKPT_STATE_TRAINER) == 0 && value->kind == CKPT_OBJECT_DICT) {
@@ -354,7 +354,7 @@ static ckpt_status set_objects(maker *m, ckpt_error *err) {
 static ckpt_status find_rest(maker *m, ckpt_error *err) {
   const ckpt_object *objects = m->described->objects, *parts;
   uint64_t n_left = CKPT_OBJECT_LOOKS;
-  CKPT_TRY(ckpt_torch_state_parts(&parts, m->described, err));
+  CKPT_TRY(ckpt_index_parts(&parts, m->described, err));
   m->parts = parts;
   if (parts == NULL) return CKPT_OK;
   m->is_rest = ckpt_arena_array(m->arena, parts->n + 1, sizeof *m->is_rest);
@@ -382,7 +382,7 @@ static ckpt_status set_rest(maker *m, ckpt_error *err) {
 
 /* Says which of them, or what else, is not written besides the tensors. */
 static ckpt_status say_lost(const maker *m, ckpt_error *err) {
-  const ckpt_object *whole = ckpt_object_get(m->described->objects, CKPT_TORCH_OBJECT);
+  const ckpt_object *whole = m->described->whole;
   ckpt_name_list lost = {.n = 0};
   if (whole == NULL) return CKPT_OK;
   for (uint64_t i = 0; m->parts != NULL && i < m->parts->n; i++) {
@@ -404,7 +404,7 @@ static ckpt_status make(maker *m, ckpt_object **out, ckpt_error *err) {
   const ckpt_object *objects = m->described->objects;
   const ckpt_object *trainer = ckpt_object_get(objects, CKPT_STATE_TRAINER);
   uint64_t n_objects = objects == NULL ? 0 : objects->n;
-  const bool has_own = ckpt_object_get(objects, CKPT_TORCH_OBJECT) != NULL; /* which no entry is made of */
+  const bool has_own = m->described->whole != NULL; /* which no entry is made of */
   bool is_model = n_objects == (has_own ? 1 : 0);
   CKPT_TRY(list_entries(m, err));
   for (uint32_t i = 0; i < m->n && is_model; i++) is_model = m->entries[i].is_model;

@@ -111,7 +111,7 @@ static ckpt_status holds_all(const ckpt_object *root, uint32_t n_tensors, bool *
  * some stand in, or is NULL. */
 static ckpt_status copy_own(ckpt_object **out, const char **holder, ckpt_index *described, ckpt_losses *losses,
                             ckpt_error *err) {
-  ckpt_object *root = (ckpt_object *)(uintptr_t)ckpt_object_get(described->objects, CKPT_TORCH_OBJECT), *copy = NULL;
+  ckpt_object *root = (ckpt_object *)(uintptr_t)described->whole, *copy = NULL;
   uint32_t *numbers = NULL;
   bool all = false;
   *out = NULL;
@@ -140,7 +140,7 @@ static ckpt_status set_object(ckpt_index *described, ckpt_object *root, ckpt_are
   CKPT_TRY_ALLOC(objects, err);
   CKPT_TRY_ALLOC(objects->items[0] = ckpt_object_text(arena, CKPT_TORCH_OBJECT, strlen(CKPT_TORCH_OBJECT)), err);
   objects->items[1] = root;
-  described->objects = objects;
+  ckpt_index_set_objects(described, objects, root);
   described->objects_of = NULL;
   return CKPT_OK;
 }
@@ -205,7 +205,7 @@ static ckpt_status choose(ckpt_index *described, ckpt_losses *losses, ckpt_error
     CKPT_TRY(take(&is_taken, CKPT_EXPECTED_NOTHING, root, described, losses, err));
     if (n_said != n_losses) losses->n = n_said; /* roles were named */
   }
-  described->objects = NULL;
+  ckpt_index_set_objects(described, NULL, NULL);
   return CKPT_OK;
 }
 
@@ -215,9 +215,10 @@ ckpt_status ckpt_torch_normalize(ckpt_index *described, ckpt_losses *losses, ckp
     const char *name, *storage;
     if (ckpt_torch_type((ckpt_dtype)tensor->dtype, &name, &storage) &&
         !ckpt_torch_holds((ckpt_dtype)tensor->dtype, tensor->rank, tensor->shape))
-      return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name,
-                       "torch counts pairs of %s, and its last axis is odd (convert --dtype gives it another)",
-                       ckpt_dtype_name((ckpt_dtype)tensor->dtype));
+      return ckpt_advise(
+          ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name, "torch counts pairs of %s, and its last axis is odd",
+                    ckpt_dtype_name((ckpt_dtype)tensor->dtype)),
+          err, "convert %dtype gives it another");
   }
   CKPT_TRY(choose(described, losses, err));
   return ckpt_torch_say_apart(described, losses, err);

@@ -78,7 +78,7 @@ static ckpt_status find_views(sharing **out, ckpt_layout *layout, ckpt_error *er
 
 static ckpt_status lay(ckpt_layout *layout, const ckpt_layout_options *options, ckpt_error *err) {
   (void)options;
-  const ckpt_object *root = ckpt_object_get(layout->index->objects, CKPT_TORCH_OBJECT);
+  const ckpt_object *root = layout->index->whole;
   ckpt_object *made = NULL;
   sharing *views;
   if (root == NULL) CKPT_TRY(ckpt_torch_make_state_dict(&made, layout->index, layout->arena, err));
@@ -102,4 +102,5 @@ const ckpt_format ckpt_format_torch = {
     .read = read_index,
     .normalize = ckpt_torch_normalize,
     .layout = lay,
+    .is_known = ckpt_torch_state_is_known,
 };

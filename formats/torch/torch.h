@@ -9,7 +9,7 @@
 #include "libckpt/codec/torch/write/write.h"
 #include "libckpt/format/format.h"
 
-/* As ckpt_format's slot. Normalized, the objects are NULL, for a dict of all tensors, or have CKPT_TORCH_OBJECT alone,
+/* As ckpt_format's slot. Normalized, the objects are NULL, for a dict of all tensors, or have the whole alone,
  * whose leaves are the description's own tensors. */
 ckpt_status ckpt_torch_normalize(ckpt_index *described, ckpt_losses *losses, ckpt_error *err);
 

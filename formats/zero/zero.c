@@ -75,7 +75,8 @@ static ckpt_status read_tag(ckpt_zero *zero, const char *latest, ckpt_error *err
   const char *path = ckpt_source_path(zero->index->source, file);
   if (n > MAX_TAG_BYTES) return ckpt_fail(err, CKPT_EFORMAT, path, NULL, "no tag (%llu bytes)", (ull)n);
   CKPT_TRY(ckpt_source_read(zero->index->source, file, 0, tag, (size_t)n, err));
-  while (n > 0 && memchr(" \t\r\n", tag[n - 1], 4) != NULL) tag[--n] = '\0';
+  while (n > 0 && memchr(" \t\r\n", tag[n - 1], 4) != NULL) n--;
+  tag[n] = '\0';
   if (n == 0 || strlen(tag) != n || strchr(tag, '/') != NULL || tag[0] == '.')
     return ckpt_fail(err, CKPT_EFORMAT, path, NULL, "no tag, which is the name of a folder beside it");
   CKPT_TRY_ALLOC(zero->folder = ckpt_arena_copy(&zero->index->arena, tag), err);
@@ -198,9 +199,9 @@ const ckpt_format ckpt_format_zero = {
              .side_files = true,
              .ranks = true,
              .masters = true,
-             .stages = CKPT_ZERO_STAGES,
              .dtypes = CKPT_TORCH_DTYPES,
              .max_rank = CKPT_MAX_RANK},
+    .options = ckpt_zero_options,
     .probe = probe,
     .read = read_index,
     .normalize = ckpt_zero_normalize,
@@ -208,4 +209,5 @@ const ckpt_format ckpt_format_zero = {
     .owns = ckpt_zero_owns,
     .parts = CKPT_ZERO_LATEST,
     .verify = ckpt_zero_verify,
+    .show_copies = ckpt_zero_copies_show,
 };

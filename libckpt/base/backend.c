@@ -43,16 +43,16 @@ bool ckpt_cast_damages(const ckpt_cast_stats *stats) {
 }
 
 ckpt_status ckpt_cast_refuse(const ckpt_cast_stats *stats, ckpt_dtype to, const char *name, uint64_t n_more,
-                             const char *remedy, ckpt_error *err) {
+                             ckpt_error *err) {
   char more[64] = "";
   if (n_more != 0) snprintf(more, sizeof more, "; %llu more tensor%s too", (ull)n_more, ckpt_plural(n_more));
   if (stats->n_overflow != 0)
-    return ckpt_fail(err, CKPT_EVALUE, NULL, name, "%llu of its values %s not fit %s, the largest is %g%s (%s)",
+    return ckpt_fail(err, CKPT_EVALUE, NULL, name, "%llu of its values %s not fit %s, the largest is %g%s",
                      (ull)stats->n_overflow, stats->n_overflow == 1 ? "does" : "do", ckpt_dtype_name(to),
-                     stats->largest, more, remedy);
+                     stats->largest, more);
   if (stats->n_nan_lost != 0)
-    return ckpt_fail(err, CKPT_EVALUE, NULL, name, "%llu NaN %s no form in %s%s (%s)", (ull)stats->n_nan_lost,
-                     stats->n_nan_lost == 1 ? "has" : "have", ckpt_dtype_name(to), more, remedy);
-  return ckpt_fail(err, CKPT_EVALUE, NULL, name, "nothing but zeros is left in %s: %llu value%s were others%s (%s)",
-                   ckpt_dtype_name(to), (ull)stats->n_underflow, ckpt_plural(stats->n_underflow), more, remedy);
+    return ckpt_fail(err, CKPT_EVALUE, NULL, name, "%llu NaN %s no form in %s%s", (ull)stats->n_nan_lost,
+                     stats->n_nan_lost == 1 ? "has" : "have", ckpt_dtype_name(to), more);
+  return ckpt_fail(err, CKPT_EVALUE, NULL, name, "nothing but zeros is left in %s: %llu value%s were others%s",
+                   ckpt_dtype_name(to), (ull)stats->n_underflow, ckpt_plural(stats->n_underflow), more);
 }

@@ -29,9 +29,9 @@ static inline void ckpt_cast_stats_add(ckpt_cast_stats *into, const ckpt_cast_st
  * cast may do unasked. */
 bool ckpt_cast_damages(const ckpt_cast_stats *stats);
 
-/* Says so of the named tensor, that n_more have the same fate, and what to do about it: EVALUE. */
+/* Says so of the named tensor, and that n_more have the same fate: EVALUE. */
 ckpt_status ckpt_cast_refuse(const ckpt_cast_stats *stats, ckpt_dtype to, const char *name, uint64_t n_more,
-                             const char *remedy, ckpt_error *err);
+                             ckpt_error *err);
 
 struct ckpt_backend {
   const char *name;

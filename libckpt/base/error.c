@@ -61,9 +61,113 @@ ckpt_status ckpt_fail_at(ckpt_status status, ckpt_error *err, const char *file, 
   return status;
 }
 
+ckpt_status ckpt_fail_option(ckpt_error *err, ckpt_status status, const char *file, const char *option,
+                             const char *format, ...) {
+  if (err == NULL || err->status != CKPT_OK) return status;
+  char message[4096];
+  va_list args;
+  va_start(args, format);
+  vsnprintf(message, sizeof message, format, args);
+  va_end(args);
+  fill(err, status, file, NULL, message);
+  copy_cut(err->option, sizeof err->option, option);
+  return status;
+}
+
+ckpt_status ckpt_advise_value(ckpt_status status, ckpt_error *err, const char *advice, const char *value) {
+  if (err == NULL || status == CKPT_OK || err->advice[0] != '\0') return status;
+  copy_cut(err->advice, sizeof err->advice, advice);
+  copy_cut(err->value, sizeof err->value, value);
+  return status;
+}
+
+ckpt_status ckpt_advise(ckpt_status status, ckpt_error *err, const char *advice) {
+  return ckpt_advise_value(status, err, advice, "");
+}
+
+ckpt_status ckpt_fail_as(ckpt_error *err, ckpt_status status, const char *file, const char *tensor,
+                         const ckpt_error *why) {
+  if (err == NULL || err->status != CKPT_OK) return status;
+  fill(err, status, file, tensor, why->message);
+  memcpy(err->option, why->option, sizeof err->option);
+  memcpy(err->advice, why->advice, sizeof err->advice);
+  memcpy(err->value, why->value, sizeof err->value);
+  return status;
+}
+
+/* Text that grows at the end of a buffer; what does not fit is cut. */
+typedef struct growing {
+  char *out;
+  size_t n, n_bytes;
+} growing;
+
+static void add(growing *t, const char *from, size_t n) {
+  if (n > t->n_bytes - 1 - t->n) n = t->n_bytes - 1 - t->n;
+  memcpy(t->out + t->n, from, n);
+  t->n += n;
+  t->out[t->n] = '\0';
+}
+
+static void add_all(growing *t, const char *from) { add(t, from, strlen(from)); }
+
+static void name_plainly(const char *field, const char *value, char *out, size_t n_bytes) {
+  snprintf(out, n_bytes, "%s%s%s", field, value[0] == '\0' ? "" : "=", value);
+}
+
+/* A field and its value, which begin behind a %. Returns what is behind them. */
+static const char *add_field(growing *t, const char *at, const char *value, ckpt_name_field *name) {
+  char field[64], of[256], named[400];
+  growing set = {of, 0, sizeof of};
+  const size_t n = strspn(at, "abcdefghijklmnopqrstuvwxyz_");
+  snprintf(field, sizeof field, "%.*s", (int)n, at);
+  of[0] = '\0';
+  at += n;
+  const bool has_value = *at == '=';
+  for (at += has_value; has_value && *at != '\0' && *at != ' ' && *at != ','; at++) {
+    if (*at == '$')
+      add_all(&set, value);
+    else
+      add(&set, at, 1);
+  }
+  name(field, of, named, sizeof named);
+  add_all(t, named);
+  return at;
+}
+
+const char *ckpt_advice_text(const char *message, const char *advice, const char *value, ckpt_name_field *name,
+                             char *out, size_t n_bytes) {
+  const size_t n = strlen(message);
+  const bool is_closed = n != 0 && message[n - 1] == ')'; /* goes on in its brackets */
+  growing t = {out, 0, n_bytes};
+  add(&t, message, n - (advice != NULL && is_closed));
+  if (advice == NULL) return out;
+  add_all(&t, is_closed ? "; " : " (");
+  for (const char *at = advice; *at != '\0';) {
+    const size_t n_plain = strcspn(at, "%");
+    add(&t, at, n_plain);
+    at += n_plain;
+    if (*at == '%') at = add_field(&t, at + 1, value, name == NULL ? name_plainly : name);
+  }
+  add_all(&t, ")");
+  return out;
+}
+
+const char *ckpt_error_message(const ckpt_error *err, ckpt_name_field *name, char *out, size_t n_bytes) {
+  char text[sizeof err->message + 512], field[128];
+  (void)ckpt_advice_text(err->message, err->advice[0] == '\0' ? NULL : err->advice, err->value, name, text,
+                         sizeof text);
+  if (err->option[0] == '\0')
+    snprintf(out, n_bytes, "%s", text);
+  else
+    (name == NULL ? name_plainly : name)(err->option, "", field, sizeof field);
+  if (err->option[0] != '\0') snprintf(out, n_bytes, "%s%s%s", field, text[0] == '\'' ? " " : ": ", text);
+  return out;
+}
+
 const char *ckpt_error_text(const ckpt_error *err, char *out, size_t n_bytes) {
+  char message[sizeof err->message + 1024];
   snprintf(out, n_bytes, "%s%s%s%s%s%s", err->file, err->file[0] ? ": " : "", err->tensor[0] ? "tensor '" : "",
-           err->tensor, err->tensor[0] ? "': " : "", err->message);
+           err->tensor, err->tensor[0] ? "': " : "", ckpt_error_message(err, NULL, message, sizeof message));
   return out;
 }
 

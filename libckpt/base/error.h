@@ -19,6 +19,32 @@ ckpt_status ckpt_fail_errno(ckpt_error *err, const char *file, const char *forma
  * status, so that `return ckpt_fail_at(status, err, path, NULL)` reads well. */
 ckpt_status ckpt_fail_at(ckpt_status status, ckpt_error *err, const char *file, const char *tensor);
 
+/* The same where the value of an option is at fault: a field of an option struct, or the name of a format's option
+ * (static storage). */
+ckpt_status ckpt_fail_option(ckpt_error *err, ckpt_status status, const char *file, const char *option,
+                             const char *format, ...) CKPT_PRINTF(5, 6);
+
+/* Adds what to do about a failure to err, where it says nothing yet, and returns status. A field
+ * of options in it stands behind %, with a value as in "%weights=model", and $ stands for `value`. */
+ckpt_status ckpt_advise(ckpt_status status, ckpt_error *err, const char *advice);
+ckpt_status ckpt_advise_value(ckpt_status status, ckpt_error *err, const char *advice,
+                              const char *value); /* as above */
+
+/* Fails as something else did, with its message and advice, in a file and tensor of the caller's. */
+ckpt_status ckpt_fail_as(ckpt_error *err, ckpt_status status, const char *file, const char *tensor,
+                         const ckpt_error *why);
+
+/* Writes what a reader calls a field of options: its name and its value, which may be empty. */
+typedef void ckpt_name_field(const char *field, const char *value, char *out, size_t n_bytes);
+
+/* A message with its advice: "too small (raise memory)", "two (one is; leave out weights=model)". NULL: as C has
+ * fields. Returns out. */
+const char *ckpt_advice_text(const char *message, const char *advice, const char *value, ckpt_name_field *name,
+                             char *out, size_t n_bytes);
+
+/* A message of an error in the same way, with the option at fault in front. */
+const char *ckpt_error_message(const ckpt_error *err, ckpt_name_field *name, char *out, size_t n_bytes);
+
 /* The ending of a noun that is counted in a message: "byte" and this. */
 static inline const char *ckpt_plural(uint64_t n) { return n == 1 ? "" : "s"; }
 

@@ -1,30 +1,28 @@
 /* decode.h - reading the plain bytes behind an extent's decoder chain.
  *
- * A reader belongs to one thread. Raw and swapped extents are random access, and so is a torch.save record, which is
- * looked up in its archive once. Sequential decoders (inflate, zstd, varint) keep a cursor per extent: reading on from
+ * A reader belongs to one thread. Raw and swapped extents are random access, and so is the record of an archive, which
+ * is looked up once. Sequential decoders (inflate, zstd, varint) keep a cursor per extent: reading on from
  * where it stands is cheap, reading before it starts the stream anew, so the run gives such an extent to one worker,
  * in order, and as many cursors as extents take turns, while they fit max_bytes: the least recently used goes first.
  * Output never exceeds what the extent declares: a stream that ends early or goes on is EFORMAT. */
 #ifndef CKPT_EXTENTS_DECODE_H
 #define CKPT_EXTENTS_DECODE_H
 
-#include "libckpt/codec/torch/read/record.h"
-#include "libckpt/index/extent.h"
-#include "libckpt/io/source.h"
+#include "libckpt/extents/decoder.h"
 
 typedef struct ckpt_cursor ckpt_cursor;
 typedef struct ckpt_found_record ckpt_found_record;
 
 typedef struct ckpt_reader {
   ckpt_source *source;    /* of the index whose extents are read */
-  uint64_t n_expected;    /* decoded bytes that the next extent's torch.save record must have; 0: any */
+  uint64_t n_expected;    /* decoded bytes that the next extent's record must have; 0: any */
   ckpt_dtype dtype;       /* that it must have; NONE: any */
   const uint64_t *counts; /* its shape: the next extent's box, of `rank` axes in units; NULL: any */
   uint32_t rank;
   bool is_strided;            /* extents have strides: those of their records, which need not be row-major */
   uint64_t max_bytes;         /* that cursors may hold together; one is kept in any case */
   ckpt_cursor *cursors;       /* most recently used first */
-  ckpt_found_record *records; /* of torch.save archives looked up, or NULL */
+  ckpt_found_record *records; /* of archives looked up, or NULL */
 } ckpt_reader;
 
 /* Whether the extent's bytes come from a sequential decoder. */
@@ -34,9 +32,10 @@ bool ckpt_extent_is_sequential(const ckpt_extent *extent);
 ckpt_status ckpt_reader_read(ckpt_reader *reader, const ckpt_extent *extent, uint32_t unit_bytes, uint64_t at,
                              void *dst, size_t n_bytes, ckpt_error *err);
 
-/* How the tensor lies in the torch.save archive behind an extent's sequential decoder: a few KiB of it are decoded. As
- * ckpt_torch_record_scan. */
-ckpt_status ckpt_decode_layout(ckpt_torch_layout *out, ckpt_source *source, const ckpt_extent *extent, ckpt_error *err);
+/* How the tensor lies in the archive behind an extent's sequential decoder: a few KiB of it are decoded. As `scan` of
+ * the record's decoder. */
+ckpt_status ckpt_decode_layout(ckpt_record_layout *out, ckpt_source *source, const ckpt_extent *extent,
+                               ckpt_error *err);
 
 /* All that the zstd stream in an extent's stored range decodes to, at most max_bytes of it (ELIMIT beyond): free(*out),
  * NULL for none. For what is small and looked at as a whole. */
@@ -45,9 +44,6 @@ ckpt_status ckpt_decode_zstd(uint8_t **out, size_t *n_bytes, ckpt_source *source
 
 /* Drops what the reader keeps. */
 void ckpt_reader_reset(ckpt_reader *reader);
-
-/* Of zstd frames that are decoded: windows of at most 8 MiB, as level 19 writes them. */
-#define CKPT_ZSTD_WINDOW_LOG 23
 
 /* Memory that a cursor may hold: windows of the decoders and its input buffer. */
 #define CKPT_CURSOR_BYTES (UINT64_C(10) << 20)

@@ -191,7 +191,7 @@ typedef struct part {
   uint64_t n_moved, n_wanted; /* units */
 } part;
 
-/* Decoded bytes of an extent, where its form alone tells: a torch.save record must have them. One with strides tells
+/* Decoded bytes of an extent, where its form alone tells: an archive's record must have them. One with strides tells
  * where it leaves nothing out and takes nothing twice. */
 static uint64_t expected_bytes(const part *p, const ckpt_extent *extent) {
   if (extent->skip != 0) return 0;

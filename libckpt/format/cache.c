@@ -95,5 +95,9 @@ ckpt_status ckpt_cache_find(char *path, size_t n_path, const char *reference, ck
     return ckpt_fail(err, CKPT_ENOTFOUND, reference, NULL, "no such file or folder");
   return ckpt_fail(err, CKPT_ENOTFOUND, reference, NULL,
                    "neither a local path nor in the Hugging Face cache (fetch it with: hf download %.*s%s%s)",
-                   (int)(end - reference), reference, at != NULL ? " --revision " : "", at != NULL ? revision : "");
+                   (int)(end - reference), reference,
+                   at != NULL ? " --"
+                                "revision "
+                              : "",
+                   at != NULL ? revision : "");
 }

@@ -46,11 +46,15 @@ static ckpt_status keep(ckpt_findings *findings, ckpt_finding finding, ckpt_erro
   return CKPT_OK;
 }
 
-bool ckpt_findings_tell_of(const ckpt_findings *findings, const char *file, const char *why) {
+static bool is_defect(const ckpt_finding *found, const char *defect) {
+  return strcmp(found->cause == NULL ? found->message : found->cause, defect) == 0;
+}
+
+bool ckpt_findings_tell_of(const ckpt_findings *findings, const char *file, const char *defect) {
   for (size_t i = 0; i < findings->n && file != NULL; i++) {
     const ckpt_finding *found = &findings->items[i];
     if (found->kind == CKPT_PROBLEM && found->file != NULL && found->tensor == NULL && strcmp(found->file, file) == 0 &&
-        (why == NULL || strstr(found->message, why) != NULL))
+        (defect == NULL || is_defect(found, defect)))
       return true;
   }
   return false;
@@ -66,6 +70,7 @@ ckpt_status ckpt_findings_add(ckpt_findings *findings, ckpt_error *err, ckpt_fin
   CKPT_TRY(find_sort(findings, kind, format, &sort, err));
   if (sort->n >= most[kind]) {
     findings->items[sort->last].n_more++;
+    findings->is_kept = false;
   } else {
     char text[2048];
     va_list list;
@@ -74,10 +79,38 @@ ckpt_status ckpt_findings_add(ckpt_findings *findings, ckpt_error *err, ckpt_fin
     va_end(list);
     CKPT_TRY(keep(findings, (ckpt_finding){.kind = kind, .file = file, .tensor = tensor, .message = text}, err));
     sort->last = findings->n - 1;
+    findings->is_kept = true;
   }
   sort->n++;
   findings->n_of[kind]++;
   return CKPT_OK;
+}
+
+ckpt_status ckpt_findings_add_note(ckpt_findings *findings, const char *file, const char *message, const char *cause,
+                                   ckpt_error *err) {
+  const size_t n = findings->n;
+  CKPT_TRY(ckpt_findings_add(findings, err, CKPT_PROBLEM, file, NULL, "%s", message));
+  if (cause != NULL && n != findings->n) /* it was kept */
+    CKPT_TRY_ALLOC(findings->items[n].cause = ckpt_arena_copy(&findings->arena, cause), err);
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_findings_advise(ckpt_status status, ckpt_findings *findings, const char *advice, const char *value) {
+  if (status != CKPT_OK || !findings->is_kept) return status;
+  ckpt_finding *last = &findings->items[findings->n - 1];
+  last->advice = advice;
+  last->value = value == NULL ? "" : ckpt_arena_copy(&findings->arena, value);
+  return last->value == NULL ? CKPT_ENOMEM : CKPT_OK;
+}
+
+ckpt_status ckpt_findings_add_error(ckpt_findings *findings, ckpt_error *err, ckpt_finding_kind kind, const char *file,
+                                    const char *tensor, const ckpt_error *why) {
+  CKPT_TRY(ckpt_findings_add(findings, err, kind, file, tensor, "%s", why->message));
+  if (why->advice[0] == '\0' || !findings->is_kept) return CKPT_OK;
+  const char *advice = ckpt_arena_copy(&findings->arena, why->advice);
+  CKPT_TRY_ALLOC(advice, err);
+  const ckpt_status status = ckpt_findings_advise(CKPT_OK, findings, advice, why->value);
+  return status == CKPT_OK ? status : ckpt_fail(err, status, NULL, NULL, "out of memory");
 }
 
 void ckpt_findings_free(ckpt_findings *findings) {

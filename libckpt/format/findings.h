@@ -17,7 +17,10 @@ typedef struct ckpt_finding {
   ckpt_finding_kind kind;
   const char *file, *tensor; /* NULL: of no one */
   const char *message;
-  size_t n_more; /* on the last one that is kept of its sort: how many more of the sort there are */
+  const char *cause;  /* the defect alone, where the message says what came of it; NULL: the message is the defect */
+  const char *advice; /* what to do about it, as ckpt_advise has it, or NULL; literal */
+  const char *value;  /* what stands for $ in it */
+  size_t n_more;      /* on the last one that is kept of its sort: how many more of the sort there are */
 } ckpt_finding;
 
 /* Of one sort, which is what one format finds, so many are kept; all are counted. */
@@ -38,13 +41,22 @@ typedef struct ckpt_findings {
   ckpt_finding_sort *sorts;
   uint32_t n_sorts, sort_capacity;
   size_t n_of[CKPT_N_FINDING_KINDS]; /* found, kept or not */
+  bool is_kept;                      /* the last one that was added */
 } ckpt_findings;
 
 /* Adds one; texts are copied, format is a literal. ENOMEM. */
 ckpt_status ckpt_findings_add(ckpt_findings *findings, ckpt_error *err, ckpt_finding_kind kind, const char *file,
                               const char *tensor, const char *format, ...) CKPT_PRINTF(6, 7);
-/* Whether there is a problem with a file (NULL: no), and with no tensor of it, that says why (NULL: any). */
-bool ckpt_findings_tell_of(const ckpt_findings *findings, const char *file, const char *why);
+/* Adds a problem with a file that opening has noted, and its cause, or NULL. ENOMEM. */
+ckpt_status ckpt_findings_add_note(ckpt_findings *findings, const char *file, const char *message, const char *cause,
+                                   ckpt_error *err);
+/* The same of what an error says, with its advice. */
+ckpt_status ckpt_findings_add_error(ckpt_findings *findings, ckpt_error *err, ckpt_finding_kind kind, const char *file,
+                                    const char *tensor, const ckpt_error *why);
+/* Adds what to do about the last one, as ckpt_advise has it (value NULL: no $), and returns status. */
+ckpt_status ckpt_findings_advise(ckpt_status status, ckpt_findings *findings, const char *advice, const char *value);
+/* Whether there is a problem with a file (NULL: no), and with no tensor of it, whose defect is this one (NULL: any). */
+bool ckpt_findings_tell_of(const ckpt_findings *findings, const char *file, const char *defect);
 void ckpt_findings_free(ckpt_findings *findings); /* a zeroed one is fine */
 
 #endif

@@ -9,7 +9,6 @@
 #include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/text.h"
-#include "libckpt/codec/torch/state/state.h"
 
 const ckpt_format *ckpt_format_find(const char *name) {
   for (const ckpt_format *const *format = ckpt_formats; *format != NULL; format++)
@@ -51,26 +50,6 @@ ckpt_caps ckpt_caps_of(const ckpt_index *index) {
   return format == NULL ? (ckpt_caps){0} : format->caps;
 }
 
-/* What users ask for and some version writes: once a row of the registry does, its line here says nothing. */
-static const struct later {
-  const char *name, *suffix; /* suffix NULL: a folder */
-} laters[] = {{"zero", NULL}, {"universal", NULL}, {"megatron", NULL}, {"peft", NULL}, {"fsdp", NULL}};
-enum { N_LATERS = sizeof laters / sizeof *laters };
-
-const char *ckpt_format_later(const char *name) {
-  const ckpt_format *format = ckpt_format_find(name);
-  for (size_t i = 0; (format == NULL || format->layout == NULL) && i < N_LATERS; i++)
-    if (strcasecmp(laters[i].name, name) == 0) return laters[i].name;
-  return NULL;
-}
-
-const char *ckpt_format_later_of_suffix(const char *path) {
-  for (size_t i = 0; i < N_LATERS; i++)
-    if (laters[i].suffix != NULL && ends_with(path, laters[i].suffix, strlen(laters[i].suffix)))
-      return ckpt_format_later(laters[i].name);
-  return NULL;
-}
-
 ckpt_status ckpt_losses_add(ckpt_losses *losses, ckpt_error *err, const char *format, ...) {
   if (losses->n == losses->capacity) {
     uint32_t capacity = losses->capacity == 0 ? 8 : 2 * losses->capacity;
@@ -96,9 +75,9 @@ static ckpt_status check_tensors(const ckpt_format *format, const ckpt_index *de
   for (uint32_t i = 0; i < described->n_tensors; i++) {
     const ckpt_tensor *tensor = &described->tensors[i];
     if (!(format->caps.dtypes >> tensor->dtype & 1))
-      return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name,
-                       "%s cannot hold %s (convert --dtype gives it another)", format->name,
-                       ckpt_dtype_name(tensor->dtype));
+      return ckpt_advise(ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name, "%s cannot hold %s", format->name,
+                                   ckpt_dtype_name(tensor->dtype)),
+                         err, "convert %dtype gives it another");
     for (uint32_t axis = 0; axis < tensor->rank; axis++)
       if (tensor->shape[axis] > INT64_MAX)
         return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name, "axis %u has %llu elements, more than 2^63 - 1",
@@ -122,44 +101,55 @@ static ckpt_status drop_aliases(ckpt_index *described, ckpt_losses *losses, ckpt
   return CKPT_OK;
 }
 
-/* What is known of a checkpoint whose whole object is kept stands beside that as the same nodes
- * (codec/torch/state/state.h): the whole counts where nothing of it does. */
-uint64_t ckpt_objects_count(const ckpt_object *objects) {
-  if (objects == NULL) return 0;
-  const ckpt_object *whole = ckpt_object_get(objects, CKPT_TORCH_OBJECT);
+/* What is known of a checkpoint whose whole object is kept stands beside that as the same nodes: the whole counts where
+ * nothing of it does. */
+uint64_t ckpt_objects_count(const ckpt_index *index) {
+  const ckpt_object *objects = index->objects;
   uint64_t n = 0, n_whole = 0, n_left = CKPT_OBJECT_LOOKS;
-  for (uint64_t i = 0; i < objects->n; i++) {
+  for (uint64_t i = 0; objects != NULL && i < objects->n; i++) {
     const ckpt_object *object = objects->items[2 * i + 1];
-    *(object == whole ? &n_whole : &n) += ckpt_object_holds_more(object, &n_left);
+    *(object == index->whole ? &n_whole : &n) += ckpt_object_holds_more(object, &n_left);
   }
   return n != 0 ? n : n_whole;
 }
 
-/* Keys of a dict's values that hold more than tensors, but for `without`, what is known of `objects`, and tensors of
- * `from` that are not read. */
-static void list_keys(ckpt_name_list *names, const ckpt_object *dict, const ckpt_object *without,
-                      const ckpt_object *objects, const ckpt_index *from) {
+/* Whether what an entry of the parts holds stands among the objects, too, as the format that they were read from sees
+ * it. */
+static bool is_known(const ckpt_index *described, const ckpt_object *value, uint64_t *n_left) {
+  const ckpt_index *from = described->objects_of == NULL ? described : described->objects_of;
+  const ckpt_object *objects = described->objects;
+  const ckpt_format *format = ckpt_format_find(from->format);
+  if (format != NULL && format->is_known != NULL) return format->is_known(objects, value, n_left);
+  for (uint64_t i = 0; i < objects->n; i++)
+    if (objects->items[2 * i + 1] == value) return true;
+  return false;
+}
+
+/* Keys of the objects that hold more than tensors, but for the whole; then those of its parts, but for what is known
+ * and tensors that are not read, which are said as that. */
+static void list_keys(ckpt_name_list *names, const ckpt_index *described, const ckpt_object *parts) {
+  const ckpt_object *dict = parts != NULL ? parts : described->objects;
   uint64_t n_left = CKPT_OBJECT_LOOKS;
   for (uint64_t i = 0; i < dict->n; i++) {
     const ckpt_object *key = dict->items[2 * i], *value = dict->items[2 * i + 1];
     const char *name = key->kind == CKPT_OBJECT_TEXT ? key->text : "(no text)";
-    if (value == without || (from != NULL && ckpt_index_is_unread(from, name))) continue; /* said as that */
-    if (objects != NULL && ckpt_torch_state_is_known(objects, value, &n_left)) continue;
+    if (parts == NULL && value == described->whole) continue;
+    if (parts != NULL && described->objects_of != NULL && ckpt_index_is_unread(described->objects_of, name)) continue;
+    if (parts != NULL && is_known(described, value, &n_left)) continue;
     if (ckpt_object_holds_more(value, &n_left)) ckpt_name_list_add(names, name);
   }
 }
 
 /* What is lost with all objects: those that are known, and what else the whole has. */
 static ckpt_status drop_objects(ckpt_index *described, ckpt_losses *losses, ckpt_error *err) {
-  const ckpt_object *objects = described->objects, *whole = ckpt_object_get(objects, CKPT_TORCH_OBJECT);
   const ckpt_object *parts;
   ckpt_name_list names = {.n = 0};
-  const uint64_t n = ckpt_objects_count(objects);
-  CKPT_TRY(ckpt_torch_state_parts(&parts, described, err));
-  described->objects = NULL;
+  const uint64_t n = ckpt_objects_count(described);
+  CKPT_TRY(ckpt_index_parts(&parts, described, err));
+  if (n != 0) list_keys(&names, described, NULL);
+  if (n != 0 && parts != NULL) list_keys(&names, described, parts);
+  ckpt_index_set_objects(described, NULL, NULL);
   if (n == 0) return CKPT_OK;
-  list_keys(&names, objects, whole, NULL, NULL);
-  if (parts != NULL) list_keys(&names, parts, NULL, objects, described->objects_of);
   if (names.n == 0) return ckpt_losses_add(losses, err, "%llu object%s", (unsigned long long)n, ckpt_plural(n));
   return ckpt_losses_add(losses, err, "%zu object%s (%s)", names.n, ckpt_plural(names.n), names.text);
 }
@@ -195,12 +185,12 @@ ckpt_status ckpt_normalize(const ckpt_format *format, ckpt_index *described, ckp
   if (format->normalize != NULL) CKPT_TRY(format->normalize(described, losses, err));
   CKPT_TRY(check_tensors(format, described, err));
   if (!format->caps.aliases && described->n_aliases != 0) CKPT_TRY(drop_aliases(described, losses, err));
-  if (!format->caps.ggml) CKPT_TRY(drop_typed(described, losses, err));
-  const bool keeps_graph = format->caps.graphs && described->graph != NULL; /* and with it what is one tensor there */
+  if (!format->caps.typed_metadata) CKPT_TRY(drop_typed(described, losses, err));
+  const bool keeps_graph = format->caps.graph && described->graph != NULL; /* and with it what is one tensor there */
   if (!keeps_graph) CKPT_TRY(drop_composites(described, losses, err));
   described->n_composites = 0;
   if (!format->caps.objects && described->objects != NULL) CKPT_TRY(drop_objects(described, losses, err));
-  if (!format->caps.graphs && described->graph != NULL) {
+  if (!format->caps.graph && described->graph != NULL) {
     CKPT_TRY(ckpt_losses_add(losses, err, "the graph (%llu node%s)", (unsigned long long)described->n_nodes,
                              ckpt_plural(described->n_nodes)));
     described->graph = NULL;

@@ -27,14 +27,13 @@ typedef struct ckpt_caps {
   bool unread;         /* tensors that no index reads, in an object; normalize says which are lost */
   bool training_state; /* default --include is all */
   bool side_files;
-  bool ggml;       /* tensors and metadata as ggml has them: typed values, its names and order; what presets are for */
-  bool shards;     /* one file, or several in a folder where the output is one: what split makes of it */
-  bool items;      /* a file is several archives, one after another, and none as a whole */
-  bool zstd;       /* items can be compressed */
-  bool graphs;     /* what computes with the tensors */
-  bool ranks;      /* cut among the ranks of a job: what reshard writes and consolidate reads */
-  bool masters;    /* a trained parameter has one, whatever the model computes with (recipe/convert/training.h) */
-  uint32_t stages; /* of ZeRO: numbered from 1, the last is the default; 0: there are none */
+  bool typed_metadata; /* numbers and arrays, not texts alone */
+  bool presets;        /* tensors have the names and the order that presets of quantization go by */
+  bool shards;         /* one file, or several in a folder where the output is one: what split makes of it */
+  bool items;          /* a file is several archives, one after another, and none as a whole */
+  bool graph;          /* what computes with the tensors */
+  bool ranks;          /* cut among the ranks of a job: what reshard writes and consolidate reads */
+  bool masters;        /* a trained parameter has one, whatever the model computes with (recipe/convert/training.h) */
   uint64_t dtypes; /* bit i: ckpt_dtype i */
   uint32_t max_rank;
 } ckpt_caps;
@@ -49,10 +48,23 @@ typedef struct ckpt_losses {
 /* Adds a loss. */
 ckpt_status ckpt_losses_add(ckpt_losses *losses, ckpt_error *err, const char *format, ...) CKPT_PRINTF(3, 4);
 
+/* Tensors that a checkpoint holds once more, as a checkpoint of their own, and the words for them. Borrowed. */
+typedef struct ckpt_copy {
+  const ckpt_index *read, *other; /* tensors of one name are to have the same bits in both; `read` counts */
+  const char *set;                /* "what 2 tensor parallel ranks all have" */
+  const char *name, *first;       /* whose `other` is, and `read`: "tensor parallel rank 1", "rank 0" */
+  const char *kept;               /* whose are read: "rank 0's" */
+  bool is_last;                   /* of its set */
+} ckpt_copy;
+
+/* Takes one of them. */
+typedef ckpt_status ckpt_copy_visit(void *arg, const ckpt_copy *copy, ckpt_error *err);
+
 typedef struct ckpt_format {
   const char *name;
   const char *suffixes; /* space separated, with dots: ".safetensors"; the first is the usual one */
   ckpt_caps caps;
+  const ckpt_format_option *options; /* that it alone has (values.h); NULL: none */
   /* Whether this is our format; cheap and certain. */
   bool (*probe)(const ckpt_probe *probe);
   /* Fills and finishes an index that has nothing but its source (root: the folder or the file's; name: file below it,
@@ -73,9 +85,15 @@ typedef struct ckpt_format {
   /* Names, or endings with a dot, of files of such a folder that are no checkpoints themselves, space separated; NULL:
    * none. Who names one is told to name its folder. */
   const char *parts;
+  /* Of objects that were read from this format: whether what an entry of ckpt_index_parts holds besides tensors stands
+   * among the other objects, too. n_left as of ckpt_object_holds_more. NULL: where it is one of them. */
+  bool (*is_known)(const ckpt_object *objects, const ckpt_object *value, uint64_t *n_left);
   /* Adds what `verify` finds in this format alone, beside structure and values (recipe/verify/verify.h). NULL: nothing.
    * Fails with EIO, ECANCELED, ENOMEM. */
   ckpt_status (*verify)(ckpt_findings *findings, const ckpt_index *index, const ckpt_run_options *run, ckpt_error *err);
+  /* Calls visit for each copy that the files have of tensors that are read from elsewhere in them. NULL: there are
+   * none. Fails as visit, and as reading. */
+  ckpt_status (*show_copies)(const ckpt_index *index, ckpt_copy_visit *visit, void *arg, ckpt_error *err);
 } ckpt_format;
 
 extern const ckpt_format *const ckpt_formats[]; /* NULL-terminated; formats/registry.c */
@@ -88,13 +106,8 @@ const ckpt_format *ckpt_format_of_part(const char *path);   /* of whose folders 
 /* The capabilities of what an index was read from; none at all where that is no format of ours. */
 ckpt_caps ckpt_caps_of(const ckpt_index *index);
 
-/* The name of a format that is known and that this version cannot write (it has no row, or none with a layout): by its
- * name, or by the suffix that ends path. NULL if it can be written, or is none. */
-const char *ckpt_format_later(const char *name);
-const char *ckpt_format_later_of_suffix(const char *path); /* as above */
-
-/* How many objects of an index (a DICT, or NULL) hold more than tensors. */
-uint64_t ckpt_objects_count(const ckpt_object *objects);
+/* How many objects of an index hold more than tensors. */
+uint64_t ckpt_objects_count(const ckpt_index *index);
 
 /* caps, then the row's own normalize, then ckpt_index_finish. */
 ckpt_status ckpt_normalize(const ckpt_format *format, ckpt_index *described, ckpt_losses *losses, ckpt_error *err);

@@ -9,6 +9,7 @@
 #ifndef CKPT_FORMAT_LAYOUT_H
 #define CKPT_FORMAT_LAYOUT_H
 
+#include "libckpt/format/values.h"
 #include "libckpt/index/index.h"
 #include "libckpt/io/stream.h"
 
@@ -81,18 +82,15 @@ struct ckpt_layout {
 
 /* What may be asked for: of the library, of the command, and by a receipt that is run again. */
 #define CKPT_MAX_RANKS 4096
-#define CKPT_MAX_ZSTD_LEVEL 22 /* zstd takes what is above for that */
 
 /* What the caller may ask of a layout; formats ignore what they have no use for. */
 typedef struct ckpt_layout_options {
   uint64_t shard_size;       /* bytes per file, 0: the format's default */
   uint32_t world;            /* ranks of a distributed format, at most CKPT_MAX_RANKS; 0: 1 */
-  uint32_t stage;            /* of ZeRO: 1 to 3; 0: the format's default */
-  int zstd_level;            /* 0: none */
   bool is_folder;            /* the output path is a folder */
   const char *name;          /* of the output's one file, without folders; NULL: it has none */
-  bool external_data;        /* of ONNX: in a file beside the model */
-  const char *link_folder;   /* of ONNX: real path of the folder of the output; data stay where they stand in it */
+  ckpt_format_values values; /* of the format's own options */
+  const char *folder;        /* real path of the folder of the output, where one of them links; else NULL */
   const char *dtype_written; /* name that config files state as dtype, or NULL to leave them */
 } ckpt_layout_options;
 

@@ -41,10 +41,10 @@ static ckpt_status note_stages(ckpt_index *index, const ckpt_probe *probe, ckpt_
       CKPT_TRY(ckpt_index_note(index, true, err, "is being written: '%s' holds files that are not in their places yet",
                                name));
     else if (is_own)
-      CKPT_TRY(ckpt_index_note(index, true, err,
-                               "'%s' was left by an interrupted run: files of this checkpoint may still be in it "
-                               "(write it anew with --force, or remove that)",
-                               name));
+      CKPT_TRY(ckpt_index_note_advise(
+          ckpt_index_note(index, true, err,
+                          "'%s' was left by an interrupted run: files of this checkpoint may still be in it", name),
+          index, "write it anew with %force, or remove that"));
     else if (!is_held)
       CKPT_TRY(ckpt_index_note(index, false, err,
                                "'%s' was left by an interrupted run that wrote under another name (remove it)", name));

@@ -218,7 +218,7 @@ ckpt_status ckpt_refuse_folder(const ckpt_probe *probe, ckpt_error *err) {
     if (probe->entries[i].is_file && strcmp(probe->entries[i].name, "config.json") == 0)
       return ckpt_fail(err, CKPT_EFORMAT, probe->path, NULL,
                        "holds config.json, and no weights of a known format (fetch those too: names and shapes come "
-                       "from them, for --like as well)");
+                       "from them, also where it is there only to be compared with)");
   return ckpt_fail(err, CKPT_EFORMAT, probe->path, NULL, "holds no checkpoint of a known format (%s)",
                    names.n == 0 ? "only dot files" : finish(&names));
 }

@@ -14,7 +14,7 @@ ckpt_status ckpt_defects_pass(ckpt_defects *defects, ckpt_status status, ckpt_er
   if (status == CKPT_OK) return CKPT_OK;
   ckpt_fail_at(status, defect, defects->path, NULL);
   if (!is_defect_of_part(status) || defects->report == NULL)
-    return ckpt_fail(err, status, defect->file, defect->tensor, "%s", defect->message);
+    return ckpt_fail_as(err, status, defect->file, defect->tensor, defect);
   defects->report(defects->arg, defect);
   defects->n++;
   *defect = (ckpt_error){0};

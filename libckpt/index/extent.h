@@ -14,12 +14,12 @@
 
 /* A chain of at most two decoders, inner one first: what turns the stored range into plain bytes. */
 typedef enum ckpt_decoder {
-  CKPT_DECODE_RAW,          /* the stored bytes themselves: random access */
-  CKPT_DECODE_SWAPPED,      /* big-endian elements: random access */
-  CKPT_DECODE_TORCH_RECORD, /* a torch.save zip inside the slice; its one tensor record is found on first touch */
-  CKPT_DECODE_INFLATE,      /* raw deflate: sequential */
-  CKPT_DECODE_ZSTD,         /* sequential */
-  CKPT_DECODE_VARINT,       /* packed base-128 integers, protobuf's: sequential */
+  CKPT_DECODE_RAW,     /* the stored bytes themselves: random access */
+  CKPT_DECODE_SWAPPED, /* big-endian elements: random access */
+  CKPT_DECODE_RECORD,  /* an archive inside the slice; its one tensor record is found on first touch */
+  CKPT_DECODE_INFLATE, /* raw deflate: sequential */
+  CKPT_DECODE_ZSTD,    /* sequential */
+  CKPT_DECODE_VARINT,  /* packed base-128 integers, protobuf's: sequential */
   CKPT_N_DECODERS
 } ckpt_decoder;
 

@@ -284,7 +284,7 @@ ckpt_status ckpt_index_add_broken(ckpt_index *index, const char *name, ckpt_role
   ckpt_error defect = {0};
   ckpt_status status = ckpt_index_add(index, name, strlen(name), CKPT_U8, 0, NULL, role, &nothing, 1, &number, &defect);
   if (status == CKPT_EFORMAT || status == CKPT_ELIMIT) return CKPT_OK; /* it may be the name that is broken */
-  if (status != CKPT_OK) return ckpt_fail(err, status, NULL, NULL, "%s", defect.message);
+  if (status != CKPT_OK) return ckpt_fail_as(err, status, NULL, NULL, &defect);
   ckpt_index_break(index, number, number + 1);
   return CKPT_OK;
 }
@@ -314,12 +314,24 @@ static ckpt_status add_note(ckpt_index *index, bool is_problem, const char *file
   return CKPT_OK;
 }
 
+ckpt_status ckpt_index_note_advise(ckpt_status status, ckpt_index *index, const char *advice) {
+  if (status == CKPT_OK) index->notes[index->n_notes - 1].advice = advice;
+  return status;
+}
+
 ckpt_status ckpt_index_note(ckpt_index *index, bool is_problem, ckpt_error *err, const char *format, ...) {
   va_list args;
   va_start(args, format);
   ckpt_status status = add_note(index, is_problem, NULL, "", format, args, err);
   va_end(args);
   return status;
+}
+
+ckpt_status ckpt_index_note_is(ckpt_index *index, ckpt_note_kind kind, const char *cause, ckpt_error *err) {
+  ckpt_note *note = &index->notes[index->n_notes - 1];
+  note->kind = kind;
+  if (cause != NULL) CKPT_TRY_ALLOC(note->cause = ckpt_arena_copy(&index->arena, cause), err);
+  return CKPT_OK;
 }
 
 ckpt_status ckpt_index_problem(ckpt_index *index, uint32_t file, ckpt_error *err, const char *format, ...) {
@@ -350,8 +362,8 @@ static ckpt_status refuse_duplicate(const ckpt_index *index, const ckpt_tensor *
                                     ckpt_error *err) {
   const char *file = ckpt_index_file_of(index, tensor);
   if (index->is_unwrapped)
-    return ckpt_fail(err, CKPT_EEXIST, file, name,
-                     "two tensors have this name once wrappers are removed (--names stored keeps them apart)");
+    return ckpt_advise(ckpt_fail(err, CKPT_EEXIST, file, name, "two tensors have this name once wrappers are removed"),
+                       err, "%names=stored keeps them apart");
   if (index->source == NULL) return ckpt_fail(err, CKPT_EEXIST, NULL, name, "two tensors would have this name");
   return ckpt_fail(err, CKPT_EFORMAT, file, name, "appears twice");
 }
@@ -382,7 +394,7 @@ ckpt_status ckpt_index_drop_broken(ckpt_index *index, ckpt_error *err) {
     for (const char *const *alias = tensor->aliases; alias != NULL && *alias != NULL; alias++)
       CKPT_TRY(ckpt_index_add_unread(index, *alias, (ckpt_role)tensor->role, "broken", err));
   }
-  if (n != index->n_tensors) index->objects = NULL;
+  if (n != index->n_tensors) ckpt_index_set_objects(index, NULL, NULL);
   index->n_tensors = n;
   return CKPT_OK;
 }
@@ -512,7 +524,7 @@ ckpt_status ckpt_index_carry(ckpt_index *into, const ckpt_index *from, ckpt_erro
   into->names = from->names;
   into->ties = from->ties;
   into->is_stored = from->is_stored;
-  into->objects = from->objects;
+  ckpt_index_set_objects(into, from->objects, from->whole);
   into->top = from->top;
   into->objects_of = from;
   into->graph = from->graph;
@@ -533,6 +545,29 @@ ckpt_status ckpt_index_carry(ckpt_index *into, const ckpt_index *from, ckpt_erro
 
 const ckpt_index *ckpt_index_as_stored(const ckpt_index *index) {
   return index->stored_form == NULL ? index : index->stored_form;
+}
+
+void ckpt_index_set_objects(ckpt_index *index, ckpt_object *objects, const ckpt_object *whole) {
+  index->objects = objects;
+  index->whole = whole;
+}
+
+ckpt_status ckpt_index_parts(const ckpt_object **parts, ckpt_index *index, ckpt_error *err) {
+  const ckpt_object *whole = index->whole;
+  ckpt_object *made;
+  uint64_t at = 0;
+  *parts = whole == NULL || whole->kind != CKPT_OBJECT_DICT ? NULL : whole;
+  if (*parts == NULL || index->top == NULL) return CKPT_OK;
+  while (at < whole->n && whole->items[2 * at + 1] != index->top) at++;
+  if (at == whole->n) return CKPT_OK; /* it is the whole */
+  const ckpt_object *top = index->top;
+  CKPT_TRY_ALLOC(made = ckpt_object_new(&index->arena, CKPT_OBJECT_DICT, top->n + whole->n - 1, NULL), err);
+  ckpt_object **items = made->items;
+  memcpy(items, whole->items, 2 * at * sizeof *items);
+  if (top->n != 0) memcpy(items + 2 * at, top->items, 2 * top->n * sizeof *items);
+  memcpy(items + 2 * (at + top->n), whole->items + 2 * (at + 1), 2 * (whole->n - at - 1) * sizeof *items);
+  *parts = made;
+  return CKPT_OK;
 }
 
 size_t ckpt_index_count(const ckpt_index *index) { return index->n_tensors; }

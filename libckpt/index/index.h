@@ -57,14 +57,25 @@ typedef struct ckpt_meta {
   const ckpt_value *typed; /* NULL: a text */
 } ckpt_meta;
 
+/* What a note is about, for whoever acts on it: nobody looks into its text. */
+typedef enum ckpt_note_kind {
+  CKPT_NOTE_REMARK,
+  CKPT_NOTE_UNREAD,     /* what is not read, and why */
+  CKPT_NOTE_STATE_LEFT, /* training state that is not carried: a run cannot go on from a copy */
+  CKPT_NOTE_LOADING     /* what has to be allowed before it can be loaded */
+} ckpt_note_kind;
+
 /* A remark that belongs to what was opened, not to an error: "also holds pytorch_model.bin". Printed by tools. */
 typedef struct ckpt_note {
+  ckpt_note_kind kind;
+  const char *cause; /* of UNREAD the defect alone, where the text has more; of LOADING the list of what is to be
+                        allowed; or NULL */
   const char *text;
   const char *file;    /* path of the one that it is about; NULL: of the whole */
   const char *message; /* text without the name of that file */
   bool is_problem;     /* `verify` counts it: tolerated where reading is concerned, but not as the format demands */
-  const char *left; /* what is not carried, where the note is about that: "2 files of training state (latest, ...)" */
-  bool is_training; /* what is left is training state: a run cannot go on from a copy */
+  const char *left;   /* what is not carried, where the note is about that: "2 files of training state (latest, ...)" */
+  const char *advice; /* what to do about it, as ckpt_advise has it; NULL: nothing is said */
 } ckpt_note;
 
 /* A part of a file that is an archive of its own, and of which the extents of tensors say nothing: an item of bytes of
@@ -85,13 +96,13 @@ struct ckpt_graph; /* the format's own */
 typedef struct ckpt_unread {
   const char *name, *why; /* "quantized by channels" */
   ckpt_role role;
-  bool is_kept; /* the torch object has all of it: written with that, it is there */
+  bool is_kept; /* `whole` has all of it: written with that, it is there */
 } ckpt_unread;
 
 /* How the job that wrote it was cut into ranks. */
 typedef struct ckpt_parallel {
   uint32_t world, data, tensor, pipeline, expert; /* degrees; world 0: nothing is said, data 0: not said */
-  uint32_t stage;                                 /* of ZeRO */
+  uint32_t stage; /* what data-parallel ranks share: 1 optimizer, 2 and gradients, 3 and parameters; 0: nothing said */
 } ckpt_parallel;
 
 struct ckpt_index {
@@ -103,10 +114,10 @@ struct ckpt_index {
   const char *version;                       /* of the format, where the files state one; NULL */
   const char *architecture, *names, *writer; /* as ckpt_info, architecture of a row alone */
   const char *stated_architecture;           /* what the file calls its own, where the format says; NULL: nothing */
-  uint32_t ties;            /* bit i: the config ties pair i of the architecture; see ckpt_arch_tied_pair */
-  const char *weights;      /* "master" or "model": what stands for the parameters; NULL where there is no choice */
-  const char *weights_note; /* that choice in words, one of the notes; NULL as above */
-  ckpt_tensor *stored;      /* parameters that a master stands for, as they are stored, by name */
+  uint32_t ties;         /* bit i: the config ties pair i of the architecture; see ckpt_arch_tied_pair */
+  const char *weights;   /* "master" or "model": what stands for the parameters; NULL where there is no choice */
+  uint32_t weights_note; /* number of the note that says so, plus 1; 0: none does */
+  ckpt_tensor *stored;   /* parameters that a master stands for, as they are stored, by name */
   uint32_t n_stored;
   bool is_stored;            /* names are the stored ones because that was asked for */
   bool is_renamed;           /* the reader's: names of tensors are not the stored ones, containers were taken off */
@@ -142,8 +153,11 @@ struct ckpt_index {
   ckpt_archive *archives; /* as above */
   uint32_t n_archives, archive_capacity;
   ckpt_object *objects;           /* a DICT, or NULL */
-  const ckpt_object *top;         /* the DICT in them whose entries are a training checkpoint's parts, as its reader
-                                     found; NULL: none is known (codec/torch/state/state.h) */
+  const ckpt_object *whole;       /* of its values the object as the source had it, tensors as leaves, so that what
+                                     holds such objects can write it back; NULL: there was none. What of it every format
+                                     knows stands beside it, as the same nodes (object.h) */
+  const ckpt_object *top;         /* the DICT in it whose entries are a training checkpoint's parts, as its reader
+                                     found; NULL: none is known */
   ckpt_defects defects;           /* while it is opened; afterwards n says whether it lacks what was broken */
   ckpt_index *as_read;            /* a description's: its tensors by number, with the names and roles that the format's
                                      reader will find (codec/expected_names.h); owned. NULL: those that they have */
@@ -226,6 +240,10 @@ ckpt_status ckpt_index_add_side_file(ckpt_index *index, const char *name, uint32
                                      ckpt_error *err); /* as above */
 ckpt_status ckpt_index_note(ckpt_index *index, bool is_problem, ckpt_error *err, const char *format, ...)
     CKPT_PRINTF(4, 5); /* as above */
+/* Says what the newest note is about; cause is copied, or NULL. */
+ckpt_status ckpt_index_note_is(ckpt_index *index, ckpt_note_kind kind, const char *cause, ckpt_error *err);
+/* What to do about the newest note, as ckpt_advise has it. */
+ckpt_status ckpt_index_note_advise(ckpt_status status, ckpt_index *index, const char *advice);
 /* A note of a problem in a file of the source, whose name it begins with. */
 ckpt_status ckpt_index_problem(ckpt_index *index, uint32_t file, ckpt_error *err, const char *format, ...)
     CKPT_PRINTF(4, 5);
@@ -237,6 +255,13 @@ ckpt_status ckpt_index_finish(ckpt_index *index, ckpt_error *err);
 /* Gives a description what `from` holds beside its tensors: metadata, composites, objects, side files, and what is
  * known of all. Texts that are not copied are borrowed. */
 ckpt_status ckpt_index_carry(ckpt_index *into, const ckpt_index *from, ckpt_error *err);
+
+/* Gives an index other objects (a DICT, or NULL), and says which of its values is their `whole`, or NULL. */
+void ckpt_index_set_objects(ckpt_index *index, ckpt_object *objects, const ckpt_object *whole);
+
+/* A DICT of the parts of the checkpoint: of `whole`, with what `top` holds in that one's place. The index's arena may
+ * own it. NULL: there is no whole, or it is no dict. ENOMEM. */
+ckpt_status ckpt_index_parts(const ckpt_object **parts, ckpt_index *index, ckpt_error *err);
 
 /* Place of the tensor with this name (no alias) in byte order of names, what ckpt_index_at takes; -1: there is none. */
 int64_t ckpt_index_place(const ckpt_index *index, const char *name);

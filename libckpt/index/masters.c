@@ -62,8 +62,9 @@ static ckpt_status reserve_stored(ckpt_index *index, ckpt_error *err) {
 
 static ckpt_status stand_in(ckpt_index *index, ckpt_tensor *parameter, const ckpt_tensor *master, ckpt_error *err) {
   if (!ckpt_tensor_same_shape(parameter, master))
-    return ckpt_fail(err, CKPT_EFORMAT, ckpt_index_file_of(index, master), parameter->name,
-                     "its master copy %s has another shape (--weights model leaves masters alone)", master->name);
+    return ckpt_advise(ckpt_fail(err, CKPT_EFORMAT, ckpt_index_file_of(index, master), parameter->name,
+                                 "its master copy %s has another shape", master->name),
+                       err, "%weights=model leaves masters alone");
   ckpt_tensor stored = *parameter;
   index->stored[index->n_stored++] = stored;
   *parameter = *master; /* but for what it is called and stands for */
@@ -82,12 +83,14 @@ static ckpt_status note_choice(ckpt_index *index, const common_dtype *stored, co
     CKPT_TRY(ckpt_index_note(index, false, err, "weights: master %s (no other copy of them is stored)",
                              dtype_text(masters)));
   else if (strcmp(index->weights, "master") == 0)
-    CKPT_TRY(ckpt_index_note(index, false, err, "weights: master %s (stored parameters are %s; --weights model)",
-                             dtype_text(masters), dtype_text(stored)));
+    CKPT_TRY(ckpt_index_note_advise(ckpt_index_note(index, false, err, "weights: master %s (stored parameters are %s)",
+                                                    dtype_text(masters), dtype_text(stored)),
+                                    index, "%weights=model"));
   else
-    CKPT_TRY(ckpt_index_note(index, false, err, "weights: model %s (master copies are %s; --weights master)",
-                             dtype_text(stored), dtype_text(masters)));
-  index->weights_note = index->notes[index->n_notes - 1].text;
+    CKPT_TRY(ckpt_index_note_advise(ckpt_index_note(index, false, err, "weights: model %s (master copies are %s)",
+                                                    dtype_text(stored), dtype_text(masters)),
+                                    index, "%weights=master"));
+  index->weights_note = index->n_notes;
   return CKPT_OK;
 }
 
@@ -114,17 +117,18 @@ ckpt_status ckpt_index_choose_weights(ckpt_index *index, const char *weights, ck
     if (!is_model) CKPT_TRY(stand_in(index, parameter, master, err));
   }
   if (is_asked && n_masters != 0 && stored.dtype == CKPT_DTYPE_NONE)
-    return ckpt_fail(err, CKPT_ENOTFOUND, index->path, NULL,
-                     "holds no weights of the model but masters: of %u parameter%s no other copy is stored (leave out "
-                     "--weights model)",
-                     n_masters, ckpt_plural(n_masters));
+    return ckpt_advise(ckpt_fail(err, CKPT_ENOTFOUND, index->path, NULL,
+                                 "holds no weights of the model but masters: of %u parameter%s no other copy is stored",
+                                 n_masters, ckpt_plural(n_masters)),
+                       err, "leave out %weights=model");
   if (masters.dtype != CKPT_DTYPE_NONE) {
     index->weights = is_model && stored.dtype != CKPT_DTYPE_NONE ? "model" : "master";
     if (index->n_stored != 0) qsort(index->stored, index->n_stored, sizeof *index->stored, by_name);
     return note_choice(index, &stored, &masters, err);
   }
   if (weights == NULL || is_model) return CKPT_OK;
-  return ckpt_fail(err, CKPT_ENOTFOUND, index->path, NULL, "holds no master weights (leave out --weights master)");
+  return ckpt_advise(ckpt_fail(err, CKPT_ENOTFOUND, index->path, NULL, "holds no master weights"), err,
+                     "leave out %weights=master");
 }
 
 const ckpt_tensor *ckpt_stored_copy(const ckpt_index *index, const ckpt_tensor *parameter) {

@@ -202,7 +202,7 @@ ckpt_status ckpt_arch_unstated_tie(const ckpt_index *index, const char *architec
         if (!is_named(tensor, tie->kept) || !is_named(tensor, tie->tied) || strcmp(first, tie->kept) == 0) continue;
         *note = ckpt_arena_printf(arena,
                                   "tied weights are hashed as %s here and as %s where a config.json is: the digest is "
-                                  "another one there (--like MODEL)",
+                                  "another one there",
                                   first, tie->kept);
         CKPT_TRY_ALLOC(*note, err);
         return CKPT_OK;

@@ -268,11 +268,11 @@ ckpt_status ckpt_file_set_is_empty(int folder, const char *name, const char *pat
   ckpt_status status = look_for_foreign(&f, NULL, folder, path, err);
   ckpt_file_set_free(&f.files);
   if (status != CKPT_OK || f.n == 0) return status;
-  return ckpt_fail(
-      err, CKPT_EEXIST, path, NULL,
-      "exists and is not empty (%llu entr%s: %s%s%s%s%s; --force replaces files that would be written anew)",
-      (unsigned long long)f.n, f.n == 1 ? "y" : "ies", f.list, f.n > MAX_LISTED ? ", ..." : "",
-      f.left[0] != '\0' ? "; an interrupted run left '" : "", f.left, f.left[0] != '\0' ? "' there" : "");
+  return ckpt_advise(
+      ckpt_fail(err, CKPT_EEXIST, path, NULL, "exists and is not empty (%llu entr%s: %s%s%s%s%s)",
+                (unsigned long long)f.n, f.n == 1 ? "y" : "ies", f.list, f.n > MAX_LISTED ? ", ..." : "",
+                f.left[0] != '\0' ? "; an interrupted run left '" : "", f.left, f.left[0] != '\0' ? "' there" : ""),
+      err, "%force replaces files that would be written anew");
 }
 
 ckpt_status ckpt_file_set_covers(const ckpt_file_set *tree, ckpt_owns_files *owns, ckpt_file_set *former, int folder,

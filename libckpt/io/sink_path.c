@@ -96,7 +96,7 @@ static ckpt_status meet_folder(path_sink *sink, ckpt_error *err) {
     status = ckpt_fail_errno(err, sink->path, "cannot be used");
     goto done;
   }
-  ckpt_error not_empty = {CKPT_OK, "", "", ""};
+  ckpt_error not_empty = {.status = CKPT_OK};
   status = ckpt_file_set_is_empty(fd, strrchr(real, '/') + 1, sink->path, &not_empty);
   if (status == CKPT_OK) {
     sink->is_inside = true;
@@ -107,7 +107,7 @@ static ckpt_status meet_folder(path_sink *sink, ckpt_error *err) {
     sink->is_replacing = true;
     status = split(sink, real, err);
   } else {
-    (void)ckpt_fail(err, status, sink->path, NULL, "%s", not_empty.message);
+    (void)ckpt_fail_as(err, status, sink->path, NULL, &not_empty);
   }
 done:
   if (fd >= 0) close(fd);
@@ -129,7 +129,8 @@ static ckpt_status settle(path_sink *sink, ckpt_error *err) {
                      S_ISDIR(st.st_mode)   ? "folder"
                      : S_ISLNK(st.st_mode) ? "link"
                                            : "device, socket or pipe");
-  if (!sink->force) return ckpt_fail(err, CKPT_EEXIST, sink->path, NULL, "exists (--force replaces it)");
+  if (!sink->force)
+    return ckpt_advise(ckpt_fail(err, CKPT_EEXIST, sink->path, NULL, "exists"), err, "%force replaces it");
   return split(sink, sink->path, err);
 }
 
@@ -282,7 +283,7 @@ static ckpt_status create_files(path_sink *sink, ckpt_error *err) {
   for (uint32_t i = 0; i < n_started; i++) pthread_join(threads[i], NULL);
   pthread_mutex_destroy(&c.mutex);
   if (c.status == CKPT_OK) return CKPT_OK;
-  return ckpt_fail(err, c.status, c.error.file, c.error.tensor, "%s", c.error.message);
+  return ckpt_fail_as(err, c.status, c.error.file, c.error.tensor, &c.error);
 }
 
 /* What an open folder, to be replaced, holds beyond the tree. */

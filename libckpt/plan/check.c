@@ -99,7 +99,7 @@ uint64_t ckpt_output_bytes(const ckpt_output *output) {
 static ckpt_status note_reads(const ckpt_plan *plan, ckpt_output *output, ckpt_error *err) {
   const ckpt_index *described = output->described;
   const ckpt_caps *caps = &output->format->caps;
-  if (!caps->graphs && !caps->masters && !caps->items) return CKPT_OK;
+  if (!caps->graph && !caps->masters && !caps->items) return CKPT_OK;
   ckpt_layout_read *reads = ckpt_arena_array(output->layout.arena, described->n_tensors, sizeof *reads);
   CKPT_TRY_ALLOC(reads, err);
   for (uint32_t i = 0; i < described->n_tensors; i++) {
@@ -173,11 +173,13 @@ static ckpt_status prepare_within(ckpt_plan *plan, ckpt_output *output, ckpt_err
   ckpt_error why = {.status = CKPT_OK};
   ckpt_status status = prepare_output(plan, output, &why);
   if (status == CKPT_ENOMEM && arena->is_full)
-    status = ckpt_fail(err, CKPT_ELIMIT, NULL, NULL,
-                       "the files of %u tensors for %u ranks take more than %llu bytes to describe, and the memory "
-                       "limit is %llu (raise --memory)",
-                       output->described->n_tensors, output->options.world == 0 ? 1 : output->options.world,
-                       (unsigned long long)arena->limit, (unsigned long long)plan->memory);
+    status = ckpt_advise(
+        ckpt_fail(
+            err, CKPT_ELIMIT, NULL, NULL,
+            "the files of %u tensors for %u ranks take more than %llu bytes to describe, and the memory limit is %llu",
+            output->described->n_tensors, output->options.world == 0 ? 1 : output->options.world,
+            (unsigned long long)arena->limit, (unsigned long long)plan->memory),
+        err, "raise %memory");
   else if (status != CKPT_OK && err != NULL)
     *err = why;
   arena->limit = limit;

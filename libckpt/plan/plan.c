@@ -119,15 +119,12 @@ static ckpt_status refuse_format(const char *path, const char *format, ckpt_erro
   char list[256] = "";
   for (const ckpt_format *const *row = ckpt_formats; *row != NULL; row++)
     if ((*row)->layout != NULL) append(list, sizeof list, "%s%s", list[0] == '\0' ? "" : " ", (*row)->name);
-  const char *later = format != NULL ? ckpt_format_later(format) : ckpt_format_later_of_suffix(path);
-  if (later != NULL)
-    return ckpt_fail(err, CKPT_EINVAL, path, NULL, "this version does not write %s yet (it writes %s)", later, list);
   if (format != NULL)
     return ckpt_fail(err, CKPT_EINVAL, path, NULL, "format '%s' is none that can be written: %s", format, list);
-  return ckpt_fail(err, CKPT_EINVAL, path, NULL,
-                   "its suffix %s names no format that can be written; say which with --to: %s (a folder's name ends "
-                   "with /)",
-                   suffix_of(path), list);
+  return ckpt_advise(ckpt_fail(err, CKPT_EINVAL, path, NULL,
+                               "its suffix %s names no format that can be written: %s (a folder's name ends with /)",
+                               suffix_of(path), list),
+                     err, "say which with %to");
 }
 
 const char *ckpt_path_below(const char *folder, const char *path) {
@@ -303,8 +300,7 @@ static void print_expr(char *line, size_t n_line, const ckpt_expr *node, int dep
   append(line, n_line, ")");
 }
 
-ckpt_status ckpt_plan_print(const ckpt_plan *plan, void (*print)(void *arg, const char *line), void *arg,
-                            ckpt_error *err) {
+ckpt_status ckpt_plan_print(const ckpt_plan *plan, ckpt_plan_printer *print, void *arg, ckpt_error *err) {
   if (!plan->is_checked) return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "the plan has not been checked");
   for (uint32_t i = 0; i < plan->n_rows; i++) {
     const ckpt_row *row = &plan->rows[i];
@@ -315,8 +311,9 @@ ckpt_status ckpt_plan_print(const ckpt_plan *plan, void (*print)(void *arg, cons
     for (uint32_t axis = 0; axis < row->expr->rank; axis++)
       append(line, sizeof line, "%s%llu", axis != 0 ? ", " : "", (unsigned long long)row->expr->shape[axis]);
     append(line, sizeof line, "] <- ");
+    const char *from = line + strlen(line);
     print_expr(line, sizeof line, row->expr, 0);
-    print(arg, line);
+    print(arg, line, from);
   }
   return CKPT_OK;
 }

@@ -46,11 +46,11 @@ typedef struct ckpt_output {
   ckpt_losses losses;
   const ckpt_index *carried; /* whose side files are copied; NULL: none */
   const struct ckpt_quantize_decisions
-      *quantized;         /* which block types were chosen (recipe/quantize/quantize.h), or NULL */
-  const char *read_names; /* with it: how a reader names its tensors, as ckpt_info's */
-  ckpt_digest digest;     /* after the run: of the output's content */
-  const char *retyping;   /* how the command gives a tensor another dtype, for messages; NULL: by --dtype */
-  bool is_of_none;        /* that digest: no tensor of the output is the model's */
+      *quantized;       /* which block types were chosen (recipe/quantize/quantize.h), or NULL */
+  const char *read_names; /* with the digest: how a reader names its tensors, as ckpt_info's */
+  ckpt_digest digest;   /* after the run: of the output's content */
+  const char *retyping; /* how a tensor is given another dtype, as advice (ckpt_advise); NULL: by a rule for casts */
+  bool is_of_none;      /* that digest: no tensor of the output is the model's */
 } ckpt_output;
 
 /* A leaf of a batch: the box of one tensor that its pieces see, read once per tile. A tile holds a flat range of that
@@ -186,9 +186,11 @@ ckpt_status ckpt_plan_prepare(ckpt_plan *plan, const ckpt_run_options *options, 
 /* Frees what check made of the rows: a plan that has run, or that is checked anew, does not need it. */
 void ckpt_plan_drop_work(ckpt_plan *plan);
 
-/* Prints the checked plan, a line per row: sink, name, dtype, shape, expression. */
-ckpt_status ckpt_plan_print(const ckpt_plan *plan, void (*print)(void *arg, const char *line), void *arg,
-                            ckpt_error *err);
+/* Takes a row's line: name, dtype, shape, expression. `from` is the expression, the end of it. */
+typedef void ckpt_plan_printer(void *arg, const char *line, const char *from);
+
+/* Prints the checked plan, a line per row. */
+ckpt_status ckpt_plan_print(const ckpt_plan *plan, ckpt_plan_printer *print, void *arg, ckpt_error *err);
 
 /* Whether the plan's rank writes the file, and whether it makes the digest of a row of the plan. */
 bool ckpt_plan_writes(const ckpt_plan *plan, const ckpt_layout_file *file);

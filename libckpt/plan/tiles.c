@@ -3,6 +3,7 @@
  * The workspace is cut into equal shares, one per worker. A batch whose smallest tile needs more than a share runs
  * alone with the whole workspace; one that needs more than that is refused here, before a byte is read. Tile edges fall
  * on digest leaves where that costs nothing, and on partials of reductions always. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #define ZSTD_STATIC_LINKING_ONLY /* ZSTD_estimateCStreamSize */
@@ -226,10 +227,12 @@ static ckpt_status refuse(const ckpt_plan *plan, const ckpt_batch *batch, uint64
   uint32_t widest = batch->first_piece;
   for (uint32_t p = batch->first_piece; p != UINT32_MAX; p = plan->pieces[p].next)
     if (piece_bytes(batch, &plan->pieces[p]) > piece_bytes(batch, &plan->pieces[widest])) widest = p;
-  return ckpt_fail(
-      err, CKPT_ELIMIT, NULL, plan->rows[plan->pieces[widest].row].name,
-      "needs %llu bytes at once, %llu are left of the memory limit of %llu (--memory %llu would do for it)",
-      (ull)needed, (ull)available, (ull)plan->memory, (ull)add(plan->memory, padded(needed) - available));
+  char enough[32];
+  snprintf(enough, sizeof enough, "%llu", (ull)add(plan->memory, padded(needed) - available));
+  return ckpt_advise_value(ckpt_fail(err, CKPT_ELIMIT, NULL, plan->rows[plan->pieces[widest].row].name,
+                                     "needs %llu bytes at once, %llu are left of the memory limit of %llu", (ull)needed,
+                                     (ull)available, (ull)plan->memory),
+                           err, "%memory=$ would do for it", enough);
 }
 
 /* Whether tiles of the batch cut digest leaves of a row that is written nowhere: then they had better come in order, so
@@ -483,10 +486,11 @@ static ckpt_status divide(ckpt_plan *plan, ckpt_error *err) {
   if (n_slots < n_workers) n_slots = n_workers;
   uint64_t fixed = own + n_workers * per_worker + n_slots * CKPT_LEAF_BYTES + CKPT_WINDOW_BYTES;
   if (fixed >= plan->memory)
-    return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL,
-                     "the memory limit of %llu bytes is too low: more than %llu are needed, %llu of them for the plan "
-                     "of %u row%s (raise --memory)",
-                     (ull)plan->memory, (ull)fixed, (ull)own, plan->n_rows, ckpt_plural(plan->n_rows));
+    return ckpt_advise(ckpt_fail(err, CKPT_ELIMIT, NULL, NULL,
+                                 "the memory limit of %llu bytes is too low: more than %llu are needed, %llu of them "
+                                 "for the plan of %u row%s",
+                                 (ull)plan->memory, (ull)fixed, (ull)own, plan->n_rows, ckpt_plural(plan->n_rows)),
+                       err, "raise %memory");
   plan->n_leaf_slots = (uint32_t)n_slots;
   plan->n_workers = (uint32_t)n_workers;
   plan->share_bytes = (plan->memory - fixed) / n_workers & ~UINT64_C(63);

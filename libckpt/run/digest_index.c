@@ -27,10 +27,12 @@ ckpt_status ckpt_digest_index(const ckpt_index *index, const ckpt_digest *const 
     int64_t a = ckpt_index_place(index, kept->name), b = ckpt_index_place(index, tied->name);
     if (digests[a] == NULL || digests[b] == NULL) continue;
     if (memcmp(digests[a], digests[b], sizeof **digests) != 0) {
-      status = ckpt_fail(err, CKPT_EDIFFERENT, NULL, tied->name,
-                         "differs from %s, to which config.json ties it (say \"%s\": false there, or leave one of them "
-                         "out, so that the other stands for both: ckpt convert --exclude %s)",
-                         kept->name, tie_key(index, tied->name), tied->name);
+      status = ckpt_advise_value(
+          ckpt_fail(err, CKPT_EDIFFERENT, NULL, tied->name,
+                    "differs from %s, to which config.json ties it (say \"%s\": false there, or leave one of them out, "
+                    "so that the other stands for both)",
+                    kept->name, tie_key(index, tied->name)),
+          err, "ckpt convert %exclude=$", tied->name);
       goto done;
     }
     entries[b].name = NULL;

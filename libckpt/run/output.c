@@ -299,13 +299,13 @@ static ckpt_status check_damage(const ckpt_plan *plan, ckpt_error *err) {
   for (uint32_t i = 0; i < plan->n_rows; i++)
     if (ckpt_cast_damages(&plan->rows[i].stats) && n_rows++ == 0) first = &plan->rows[i];
   if (first == NULL) return CKPT_OK;
-  char remedy[96] = "--allow-overflow goes on all the same";
+  const char *advice = "%allow_overflow goes on all the same";
   if (first->output < plan->n_outputs) {
-    const char *retyping = plan->outputs[first->output].retyping;
-    snprintf(remedy, sizeof remedy, "%s gives it another, or --allow-overflow",
-             retyping != NULL ? retyping : "a first --dtype NAME=DTYPE");
+    advice = plan->outputs[first->output].retyping;
+    if (advice == NULL) advice = "a first %dtype=NAME=DTYPE gives it another, or %allow_overflow";
   }
-  ckpt_status status = ckpt_cast_refuse(&first->stats, cast_target(first->expr), first->name, n_rows - 1, remedy, err);
+  ckpt_status status =
+      ckpt_advise(ckpt_cast_refuse(&first->stats, cast_target(first->expr), first->name, n_rows - 1, err), err, advice);
   return ckpt_fail_at(status, err, path_of(first->expr), NULL);
 }
 

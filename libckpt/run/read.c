@@ -63,7 +63,8 @@ static ckpt_status check_damage(const ckpt_tensor *tensor, const ckpt_cast_stats
                                 ckpt_error *err) {
   ckpt_cast_stats counted = *stats;
   counted.n_underflow = 0;
-  return ckpt_cast_damages(&counted) ? ckpt_cast_refuse(&counted, as, tensor->name, 0, "another dtype", err) : CKPT_OK;
+  if (!ckpt_cast_damages(&counted)) return CKPT_OK;
+  return ckpt_advise(ckpt_cast_refuse(&counted, as, tensor->name, 0, err), err, "another dtype");
 }
 
 static ckpt_status read_cast(ckpt_mover *mover, const ckpt_tensor *tensor, const uint64_t *start, const uint64_t *count,

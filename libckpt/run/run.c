@@ -314,7 +314,7 @@ static ckpt_status run_tiles(run *r, ckpt_error *err) {
   for (uint32_t i = 1; i < n_workers; i++)
     if (r->workers[i].is_started) pthread_join(r->workers[i].thread, NULL);
   if (status != CKPT_OK) return status;
-  if (r->status != CKPT_OK) return ckpt_fail(err, r->status, r->error.file, r->error.tensor, "%s", r->error.message);
+  if (r->status != CKPT_OK) return ckpt_fail_as(err, r->status, r->error.file, r->error.tensor, &r->error);
   return check_cancel(r, err);
 }
 

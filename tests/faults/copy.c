@@ -22,7 +22,7 @@ static ckpt_status copy_file(ckpt_source *source, ckpt_sink *sink, uint32_t file
 
 int main(int argc, char **argv) {
   if (argc < 5 || argc - 4 > MAX_FILES) return 2;
-  ckpt_error err = {CKPT_OK, "", "", ""};
+  ckpt_error err = {CKPT_OK, "", "", "", "", "", ""};
   ckpt_source *source = NULL;
   ckpt_sink *sink = NULL;
   ckpt_sink_file files[MAX_FILES];

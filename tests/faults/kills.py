@@ -8,8 +8,8 @@ new folder and over a folder, in each format that is written and to frames of zs
 and while shards are joined. After each: no output, the old one or the new one, to the byte; only a SIGKILL may leave
 temporary files, and only by their names; the same command then succeeds, says what it removed, and nothing is left.
 Most kills wait until the temporary file or folder is there, for a time that follows how long runs take, and half of
-all must meet it. 36 kills (one of each signal
-for each form), or 200 with CKPT_TEST_FULL; CKPT_TEST_SEED repeats a draw.
+all must meet it. 18 kills, each form at least once and each signal six times, or 200 with CKPT_TEST_FULL; CKPT_TEST_SEED
+repeats a draw.
 """
 import glob
 import hashlib
@@ -21,11 +21,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 
+import scratch
+
 CKPT = sys.argv[1]
-N_KILLS = 200 if "CKPT_TEST_FULL" in os.environ else 36
+N_KILLS = 200 if "CKPT_TEST_FULL" in os.environ else 18
 SEED = int(os.environ.get("CKPT_TEST_SEED", random.randrange(10**6)))
 SIGNALS = [signal.SIGKILL, signal.SIGINT, signal.SIGTERM]
 TEMPORARY = re.compile(r"\.out\S*\.ckpt-tmp\.[a-z2-7]{6}$")
@@ -73,7 +74,7 @@ def named(output):
 def main():
     random.seed(SEED)
     problems, met, left_behind, n_writing = [], {}, 0, 0
-    with tempfile.TemporaryDirectory(prefix="ckpt-kills-") as base:
+    with scratch.folder("ckpt-kills-", 1 << 30) as base:
         model, old, work = (os.path.join(base, name) for name in ("model.safetensors", "old", "work"))
         write_model(model)
         source = {"quantize": os.path.join(base, "model.gguf"), "consolidate": os.path.join(base, "dcp"),
@@ -120,8 +121,9 @@ def main():
             if i >= N_KILLS and n_writing >= N_KILLS // 2:
                 break
             n_kills = i + 1
-            number = SIGNALS[i % len(SIGNALS)]
-            output, force = list(forms)[i // 3 % len(forms)], i % 2 == 0
+            if i % len(forms) == 0:
+                order = random.sample(list(forms), len(forms))  # each form once in a round
+            number, output, force = SIGNALS[i % len(SIGNALS)], order[i % len(forms)], random.random() < 0.5
             os.mkdir(work)
             path = os.path.join(work, output)
             if force:

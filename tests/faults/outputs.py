@@ -16,9 +16,9 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
-import threading
 import time
+
+import scratch
 
 CKPT, FAULT_SO, DATA = sys.argv[1:4]
 LLAMA = os.path.join(os.path.abspath(DATA), "llama-tiny")
@@ -515,7 +515,7 @@ def disk_main(base):
 def main():
     for part in (check_former, check_kinds, check_places, check_folder_links, check_concurrency, check_interrupted,
                  check_interrupted_pair, check_half_published, check_changing, check_changing_proofs, check_disk):
-        with tempfile.TemporaryDirectory(prefix="ckpt-outputs-") as base:
+        with scratch.folder("ckpt-outputs-", 1 << 30) as base:
             started = time.monotonic()
             part(base)
             print("%-21s %4.1f s" % (part.__name__[6:], time.monotonic() - started))

@@ -40,6 +40,17 @@ inline void spill(const std::string &path, const std::string &bytes) {
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
+// A note with what to do about it.
+inline std::string said(const ckpt_note &note) {
+  char text[2048];
+  return ckpt_advice_text(note.text, note.advice, "", nullptr, text, sizeof text);
+}
+
+inline std::string said(const ckpt_finding &finding) {
+  char text[4096];
+  return ckpt_advice_text(finding.message, finding.advice, finding.value, nullptr, text, sizeof text);
+}
+
 inline std::string text_of(const ckpt_error &err) {
   char text[2048];
   return ckpt_error_text(&err, text, sizeof text);
@@ -179,7 +190,7 @@ inline Files write(const char *format_name, const ckpt_index *from, ckpt_layout_
   Files files;
   ckpt_status status = ckpt_normalize(format, described, &losses, err);
   for (uint32_t i = 0; losses_out != nullptr && i < losses.n; i++) losses_out->push_back(losses.texts[i]);
-  for (uint32_t i = 0; notes != nullptr && i < described->n_notes; i++) notes->push_back(described->notes[i].text);
+  for (uint32_t i = 0; notes != nullptr && i < described->n_notes; i++) notes->push_back(said(described->notes[i]));
   if (status == CKPT_OK) status = format->layout(&layout, &options, err);
   if (status == CKPT_OK) status = ckpt_layout_finish(&layout, err);
   if (status == CKPT_OK) {
@@ -213,7 +224,7 @@ inline void spill(const Folder &folder, const Files &files) {
 inline std::vector<std::string> notes_of(const ckpt_index *index) {
   std::vector<std::string> notes;
   for (uint32_t i = 0; i < index->n_notes; i++)
-    notes.push_back((index->notes[i].is_problem ? "! " : "") + std::string(index->notes[i].text));
+    notes.push_back((index->notes[i].is_problem ? "! " : "") + said(index->notes[i]));
   return notes;
 }
 

@@ -1,12 +1,31 @@
 // Limits of what a file may hold, each at the limit and one past it: GGUF, importance matrices and DCPv2. Those of
 // safetensors stand in safetensors_test.cc, of zip in tests/libckpt/codec/zip/zip_test.cc, of JSON, pickles and configs
 // beside their readers.
+#include <dirent.h>
 #include <fcntl.h>
 #include <unistd.h>
 
 #include <fstream>
 
 #include "tests/formats/formats_testing.h"
+
+// Names that the next listing ends with (--wrap=readdir), and the number of the next of them.
+static uint64_t more_names, next_name;
+
+extern "C" struct dirent *__real_readdir(DIR *folder);
+
+extern "C" struct dirent *__wrap_readdir(DIR *folder);
+struct dirent *__wrap_readdir(DIR *folder) {
+  static thread_local struct dirent made;
+  struct dirent *entry = __real_readdir(folder);
+  if (entry != nullptr || more_names == 0) return entry;
+  if (next_name == more_names) {
+    more_names = next_name = 0;
+    return nullptr;
+  }
+  snprintf(made.d_name, sizeof made.d_name, "%llu", static_cast<unsigned long long>(next_name++));
+  return &made;
+}
 
 namespace formats_testing {
 namespace {
@@ -57,10 +76,10 @@ TEST(Limits, GgufKeys) {
 
 TEST(Limits, GgufNamesAndAxes) {
   for (size_t n : {4096u, 4097u})
-    expect(gguf(1, 0, tensor(std::string(n, 'n'), 0)) + std::string(32, 'x'), n == 4096, CKPT_EFORMAT,
+    expect(gguf(1, 0, tensor(std::string(n, 'n'), 0)) + std::string(32, 'x'), n == 4096, CKPT_ELIMIT,
            "a tensor name of 4097 bytes (1 to 4096 are accepted)");
   for (size_t n : {65535u, 65536u})
-    expect(gguf(0, 1, text(std::string(n, 'k')) + number(0, 4) + number(7, 1)), n == 65535, CKPT_EFORMAT,
+    expect(gguf(0, 1, text(std::string(n, 'k')) + number(0, 4) + number(7, 1)), n == 65535, CKPT_ELIMIT,
            "a key of 65536 bytes (1 to 65535 are accepted)");
   for (unsigned n : {4u, 5u}) {
     std::string axes;
@@ -147,9 +166,26 @@ TEST(Limits, Dcpv2PathsAndNames) {
   }
 }
 
-// A folder of a million files, in memory since that takes seconds there: names of one file, which no other file system
-// has so many of.
+// A folder of a million names, all of which but one are gone when they are looked at.
+TEST(Limits, NamesInAFolder) {
+  Folder folder;
+  std::filesystem::copy(CKPT_TESTS_DIR "/data/gpt2-tiny/model.safetensors", folder / "model.safetensors");
+  for (size_t n : {999999u, 1000000u}) {
+    more_names = n;
+    next_name = 0;
+    ckpt_error err = {};
+    IndexPointer index = open(folder.path(), &err, false);
+    more_names = 0;
+    EXPECT_EQ(index != nullptr, n == 999999) << text_of(err);
+    EXPECT_EQ(err.status, n == 999999 ? CKPT_OK : CKPT_ELIMIT);
+    EXPECT_EQ(text_of(err), n == 999999 ? "" : folder.path() + ": more than 1000000 entries in this folder");
+  }
+}
+
+// The same of files, in memory since that takes seconds there: names of one file, which no other file system has so
+// many of.
 TEST(Limits, FilesInAFolder) {
+  if (getenv("CKPT_TEST_FULL") == nullptr) GTEST_SKIP() << "a million files are made with CKPT_TEST_FULL (--full)";
   char folder[] = "/dev/shm/ckpt-limits-XXXXXX";
   if (mkdtemp(folder) == nullptr) GTEST_SKIP() << "no file system in memory at /dev/shm";
   int fd = ::open(folder, O_RDONLY | O_DIRECTORY), n_made = 0;

@@ -89,7 +89,7 @@ std::map<std::string, std::string> values_of(const std::string &path) {
   std::map<std::string, std::string> values;
   IndexPointer index = open(path, &err, false);
   if (index == nullptr || index->objects == nullptr) return values;
-  const ckpt_object *whole = ckpt_object_get(index->objects, CKPT_TORCH_OBJECT);
+  const ckpt_object *whole = index->whole;
   list_values(whole == nullptr ? index->objects : whole, "", &values);
   return values;
 }

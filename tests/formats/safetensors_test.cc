@@ -151,7 +151,7 @@ TEST(Safetensors, RefusesToWriteItsOwnKey) {
   ASSERT_NE(index, nullptr);
   const_cast<ckpt_tensor *>(index->tensors)[0].name = "__metadata__";
   EXPECT_TRUE(write("safetensors", index.get(), {}, &err).empty());
-  EXPECT_EQ(text_of(err), "tensor '__metadata__': safetensors keeps this name for itself (--rename it)");
+  EXPECT_EQ(text_of(err), "tensor '__metadata__': safetensors keeps this name for itself (rename it)");
 }
 
 // ---- limits, at and one past ----

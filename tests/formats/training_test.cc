@@ -78,7 +78,8 @@ TEST(Training, AMasterThatIsAViewOfItsParameterIsAnother) {
                                      {kNumbers, kZeros}));
       IndexPointer in = open_weights(folder / "in.pt", "model");
       ASSERT_NE(in, nullptr);
-      EXPECT_STREQ(in->weights_note, "weights: model f32 (master copies are f32; --weights master)") << name;
+      EXPECT_EQ(said(in->notes[in->weights_note - 1]), "weights: model f32 (master copies are f32; weights=master)")
+          << name;
       EXPECT_EQ(values_of(in.get(), "w"), c.own) << name;
       EXPECT_EQ(values_of(in.get(), "optimizer.state.w.master"), c.master) << name;
       std::vector<std::string> losses;
@@ -214,7 +215,7 @@ TEST(Training, GroupsHaveTheirOwnSteps) {
 }
 
 TEST(Training, StepsThatAreNone) {
-  const std::string other = " is none that f32 holds, as DeepSpeed has steps (--drop optimizer goes on without)";
+  const std::string other = " is none that f32 holds, as DeepSpeed has steps (include=no-optimizer goes on without)";
   const struct {
     std::string step, stored, message;
   } cases[] = {
@@ -227,8 +228,8 @@ TEST(Training, StepsThatAreNone) {
       {step_of("FloatStorage"), std::string("\0\0\xc0\x7f", 4), "step nan" + other},
       {step_of("DoubleStorage"), std::string("\x9a\x99\x99\x99\x99\x99\xb9\x3f", 8),
        "step 0.10000000000000001" + other},
-      {step_of("BoolStorage"), "\1", "a step that is bool (--drop optimizer goes on without)"},
-      {step_of("FloatStorage", {"2"}, {"1"}), floats({3, 3}), "a step that is not one value (--drop optimizer"},
+      {step_of("BoolStorage"), "\1", "a step that is bool (include=no-optimizer goes on without)"},
+      {step_of("FloatStorage", {"2"}, {"1"}), floats({3, 3}), "a step that is not one value (include=no-optimizer"},
   };
   for (const auto &c : cases) {
     Folder folder;
@@ -246,11 +247,11 @@ TEST(Training, WhatDoesNotFitIsRefused) {
                     half = view(storage("HalfStorage", "4", "4"), "0", {"2", "2"}, {"2", "1"}),
                     three = view(storage("FloatStorage", "5", "1"), "0", {}, {}),
                     four = view(storage("FloatStorage", "6", "1"), "0", {}, {});
-  const std::string moment = dict({{"exp_avg", first}}), go_on = " (--drop optimizer goes on without)";
+  const std::string moment = dict({{"exp_avg", first}}), go_on = " (include=no-optimizer goes on without)";
   const std::string folder_less =
-                        "no folder can have its name, which universal checkpoints have one for (--to zero needs none)",
+                        "no folder can have its name, which universal checkpoints have one for (to=zero needs none)",
                     file_less =
-                        "no file can have its name, which universal checkpoints have one for (--to zero needs none)";
+                        "no file can have its name, which universal checkpoints have one for (to=zero needs none)";
   const Target universal = {"universal", 0, 1}, zero = {"zero", 1, 1};
   const std::vector<std::string> storages = {kNumbers,    kZeros,     kZeros, kZeros, std::string(8, '\0'),
                                              floats({3}), floats({4})};

@@ -67,6 +67,7 @@ static ckpt_status hash_path(const char *path, bool stored_names, ckpt_digest *d
 static ckpt_status convert(const char *input, const char *output, const struct target *target, uint8_t bits,
                            ckpt_digest *written, size_t *n_model) {
   ckpt_digest found;
+  ckpt_format_value level = {"zstd_level", 0};
   ckpt_convert_options options = {.struct_size = sizeof options,
                                   .input = input,
                                   .output = output,
@@ -74,10 +75,12 @@ static ckpt_status convert(const char *input, const char *output, const struct t
                                   .include = (bits & TRAINING_STATE) != 0 ? "all" : NULL,
                                   .stored_names = (bits & STORED_NAMES) != 0,
                                   .run = &run,
-                                  .digest = written};
+                                  .digest = written,
+                                  .values = &level,
+                                  .n_values = 1};
   if (strcmp(target->to, "dcp") == 0) {
     options.world = 1 + (bits >> RANKS_AT & 3);
-    options.zstd_level = (bits & ZSTD) != 0;
+    level.value = (bits & ZSTD) != 0;
   }
   ckpt_error err = {0};
   ckpt_status status = check(ckpt_convert(&options, &err), &err);

@@ -32,8 +32,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
   if ((status == CKPT_OK) != (zip != NULL)) abort();
   if (zip != NULL) check_zip(zip, n_bytes);
   ckpt_zip_free(zip);
-  ckpt_torch_record record;
-  ckpt_torch_layout layout;
+  ckpt_record record;
+  ckpt_record_layout layout;
   err = (ckpt_error){0};
   status = ckpt_torch_record_layout(&record, &layout, source, 0, 0, n_bytes, &err);
   check(status, &err);

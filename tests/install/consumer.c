@@ -4,7 +4,7 @@
 #include <string.h>
 
 int main(void) {
-  ckpt_error err = {CKPT_OK, "", "", ""};
+  ckpt_error err = {CKPT_OK, "", "", "", "", "", ""};
   ckpt_index *index = NULL;
   if (strcmp(ckpt_version(), CKPT_VERSION) != 0) return 1;
   if (ckpt_dtype_parse("torch.bfloat16") != CKPT_BF16) return 2;

@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-"""Every text that libckpt and ckpt can say, as the sources state it: tests/golden-errors/messages.txt.
+"""Every text that libckpt and ckpt can say, as the sources state it: its style, and whether a test has seen it.
 
-    messages.py [--bless] [ROOT]
+    messages.py [ROOT]            exit 1 when a text is not in the style of the house (lower case, no full stop)
+    messages.py --unseen [ROOT]   lists the texts that no test has seen: a report, exit 0
 
-A change of wording is then a change of that list, seen in review. Without --bless: exit 1 when list and sources differ,
-or when a text is not in the style of the house (lower case, no full stop). Collected is every string literal with a
-space between words, wherever it stands: the library says nothing but messages and parts of them. Left out are pieces
-of JSON, and in tools/ what is help: tables outside of functions, and the files of DOCUMENTS; docs/cli.md has it. Words
-alone ("truncated") are not seen. Conversions are kept as they stand, PRIu64 as %u.
+Collected is every string literal with a space between words, wherever it stands: the library says nothing but messages
+and parts of them. Left out are pieces of JSON, and in tools/ what is help: tables outside of functions, and the files
+of DOCUMENTS; docs/cli.md has it. Words alone ("truncated") are not collected. Conversions are kept as they stand, PRIu64
+as %u.
+
+A test has seen a text that stands whole in what tests expect (tables, outputs, their sources), whatever its conversions
+became there; or of which a test's own literal of two words or more is a part. Texts of few letters are not judged.
 """
 import os
 import re
@@ -18,6 +21,9 @@ import lint
 LITERAL = re.compile(r'"[^"\n]*"')  # of code whose strings are blanked
 FOLDERS = ("libckpt", "formats", "kernels", "tools")
 DOCUMENTS = ("completion.c", "help.c", "man.c", "markdown.c")
+EXPECTED = (".cc", ".h", ".py", ".sh", ".tsv", ".stdout", ".stderr")  # of tests/: what holds what they expect
+CONVERSION = re.compile(r"%[-+ #0]*(?:\*|\d+)?(?:\.(?:\*|\d+))?(?:hh|h|ll|l|z|j|t|L)?[a-zA-Z]|%$")  # the last: of a PRI macro
+N_LETTERS = 6  # of the longest piece between conversions, to be judged
 
 
 def literals(text, code):
@@ -64,30 +70,82 @@ def style(message):
     return None
 
 
-def main(args):
-    bless = "--bless" in args
-    rest = [arg for arg in args if arg != "--bless"]
-    root = rest[0] if rest else os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..")
-    lines, status = [], 0
+def unescaped(text):
+    return re.sub(r"\\(.)", lambda escape: {"n": "\n", "t": "\t"}.get(escape.group(1), escape.group(1)), text)
+
+
+class Seen:
+    """What the tests expect, by lines and by their literals."""
+
+    def __init__(self, texts):
+        joined = [re.sub(r'"\s*\n\s*[fr]?"', "", text) for text in texts]
+        self.text = "\n".join(joined).replace('\\"', '"').replace("\\'", "'")
+        quoted = (unescaped(q[1:-1]) for text in joined for q in re.findall(r'"(?:[^"\\\n]|\\.)*"|' r"'(?:[^'\\\n]|\\.)*'", text))
+        self.literals = {literal.strip(": ") for literal in quoted}
+        self.literals = [literal for literal in self.literals if len(literal) >= 10 and " " in literal]
+
+    def has(self, message):
+        """Whether a test has seen a message; None where it has too few letters to tell."""
+        for line in filter(None, unescaped(message).split("\n")):
+            pieces = [piece.replace("%%", "%").strip() for piece in CONVERSION.split(line.replace("% ", "%% "))]
+            longest = max(pieces, key=len)
+            if len(longest) < N_LETTERS:
+                continue
+            whole = re.compile("[^\n]*?".join(re.escape(piece) for piece in pieces if piece))
+            at = self.text.find(longest)
+            while at >= 0:  # in each line that has the longest piece
+                begin, end = self.text.rfind("\n", 0, at) + 1, self.text.find("\n", at)
+                if whole.search(self.text[begin:end if end >= 0 else None]):
+                    return True
+                at = self.text.find(longest, end) if end >= 0 else -1
+            return any(literal in piece for piece in pieces if len(piece) >= 10 for literal in self.literals)
+        return None
+
+
+def expected(root):
+    """The texts of what tests expect, but for those of this folder."""
+    for folder, _, files in os.walk(os.path.join(root, "tests")):
+        for name in files if os.path.basename(folder) != "lint" else ():
+            if name.endswith(EXPECTED):
+                with open(os.path.join(folder, name), encoding="utf-8", errors="replace") as file:
+                    yield file.read()
+
+
+def all_messages(root):
+    """(path, message) of all sources."""
     for path in lint.sources(root):
         if lint.top_folder(path) not in FOLDERS or not path.endswith((".c", ".h")):
             continue
         with open(os.path.join(root, path), encoding="utf-8") as file:
             for message in collect(path, file.read()):
-                lines.append(f"{path}\t{message}\n")
-                if style(message):
-                    print(f"{path}: {style(message)}: {message}")
-                    status = 1
-    listed = os.path.join(root, "tests/golden-errors/messages.txt")
-    if bless:
-        with open(listed, "w", encoding="utf-8") as file:
-            file.writelines(lines)
-    with open(listed, encoding="utf-8") as file:
-        golden = file.readlines()
-    for line in sorted(set(lines) ^ set(golden)):
-        print(("new:  " if line in lines else "gone: ") + line, end="")
-        status = 1
-    print(f"messages: {len(lines)} in the sources, {len(golden)} listed" + (" (--bless writes the list)" if status else ""))
+                yield path, message
+
+
+def report_unseen(root):
+    seen = Seen(list(expected(root)))
+    verdicts, messages = {}, list(all_messages(root))
+    for path, message in messages:
+        if message not in verdicts:
+            verdicts[message] = seen.has(message)
+        if verdicts[message] is False:
+            print(f"{path}\t{message}")
+    counts = [sum(verdicts[message] is verdict for _, message in messages) for verdict in (True, False, None)]
+    print("messages: %d in the sources; tests have seen %d, not %d; %d are too short to tell" % (len(messages), *counts))
+    return 0
+
+
+def main(args):
+    rest = [arg for arg in args if arg != "--unseen"]
+    root = rest[0] if rest else os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..")
+    if "--unseen" in args:
+        return report_unseen(root)
+    n, status = 0, 0
+    for path, message in all_messages(root):
+        n += 1
+        if style(message):
+            print(f"{path}: {style(message)}: {message}")
+            status = 1
+    print(f"messages: {n} in the sources")
     return status
 
 

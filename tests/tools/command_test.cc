@@ -171,8 +171,8 @@ TEST(Generated, BashCompletes) {
   EXPECT_EQ(Complete("ckpt ls --include", "''"), "all\nmodel\noptimizer\n");
   EXPECT_EQ(Complete("ckpt ls --include =", "o"), "optimizer\n");
   EXPECT_EQ(Complete("ckpt hash --cast", "bf"), "bf16\n");
-  EXPECT_EQ(Complete("ckpt convert x --adap", ""), "\n");  // a later option is not offered
-  EXPECT_EQ(Complete("ckpt convert x -o", "y"), "\n");     // left to file names
+  EXPECT_EQ(Complete("ckpt convert x --adap", ""), "\n");
+  EXPECT_EQ(Complete("ckpt convert x -o", "y"), "\n");  // left to file names
 }
 
 class Completion : public ::testing::TestWithParam<const char *> {};

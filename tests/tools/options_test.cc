@@ -2,7 +2,11 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <regex>
 #include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -13,12 +17,17 @@ extern "C" {
 
 namespace {
 
-const ckpt_option kOptions[] = {{"match", 'm', CKPT_OPTION_PATTERN, CKPT_OPTION_REPEATED, "P", "h"},
-                                {"level", 0, CKPT_OPTION_INTEGER, 0, "N", "h"},
-                                {"atol", 0, CKPT_OPTION_NUMBER, 0, "X", "h"},
-                                {"cast", 0, CKPT_OPTION_CAST, CKPT_OPTION_REPEATED, "[P=]D", "h"},
-                                {"requantize", 0, CKPT_OPTION_FLAG, CKPT_OPTION_LATER, nullptr, ""},
-                                {nullptr, 0, CKPT_OPTION_FLAG, 0, nullptr, nullptr}};
+ckpt_option row(const char *name, char letter, ckpt_option_kind kind, unsigned flags, const char *metavar) {
+  ckpt_option option = {};
+  option.name = name, option.letter = letter, option.kind = kind, option.flags = flags, option.metavar = metavar;
+  option.help = "h";
+  return option;
+}
+
+const ckpt_option kOptions[] = {
+    row("match", 'm', CKPT_OPTION_PATTERN, CKPT_OPTION_REPEATED, "P"), row("level", 0, CKPT_OPTION_INTEGER, 0, "N"),
+    row("atol", 0, CKPT_OPTION_NUMBER, 0, "X"), row("cast", 0, CKPT_OPTION_CAST, CKPT_OPTION_REPEATED, "[P=]D"),
+    row(nullptr, 0, CKPT_OPTION_FLAG, 0, nullptr)};
 
 ckpt_verb TestVerb() {
   ckpt_verb verb = {};
@@ -132,8 +141,6 @@ TEST(Options, WrongUsageNamesWhatIsWrong) {
             "try: --progress 'auto|always' is not one of auto|always|never");
   EXPECT_EQ(Message({"a", "--cast", "=f32"}), "try: --cast '=f32' has no pattern before the '='");
   EXPECT_EQ(Message({""}), "try: an argument is empty (a variable that is not set?)");
-  EXPECT_EQ(Message({"a", "--requantize"}),
-            std::string("try: --requantize: this version does not have it yet (") + ckpt_version() + ")");
 }
 
 TEST(Options, HelpWinsOverEverythingElse) {
@@ -225,15 +232,92 @@ TEST(Tables, AreSound) {
       EXPECT_TRUE(names.insert(option->name).second);
       EXPECT_TRUE(option->letter == 0 || letters.insert(option->letter).second);
       EXPECT_EQ(option->metavar == nullptr, option->kind == CKPT_OPTION_FLAG);
-      if (option->flags & CKPT_OPTION_LATER) continue;
       std::string help = option->help;
       ASSERT_FALSE(help.empty());
       EXPECT_NE(help.back(), '.');
     }
     EXPECT_EQ(verb->json != nullptr, names.count("json") == 1);
   }
-  for (size_t i = 0; ckpt_later_verbs[i].name != nullptr; i++)
-    EXPECT_TRUE(verbs.insert(ckpt_later_verbs[i].name).second) << ckpt_later_verbs[i].name;
+}
+
+// A row of what is written has its turn in receipts once, and is an option of some verb; a value is one that a format
+// declares, and each that a format declares has a row.
+TEST(Tables, WhatIsWrittenIsKeptAndTaken) {
+  std::set<std::pair<int, unsigned>> turns;
+  std::set<std::string> values;
+  for (const ckpt_option *option = ckpt_written_options; option->name != nullptr; option++) {
+    SCOPED_TRACE(option->name);
+    EXPECT_NE(option->field, nullptr);
+    EXPECT_TRUE(option->key == 0 || turns.insert({option->place, option->key}).second);
+    if (option->place == CKPT_PLACE_FORMAT) {
+      EXPECT_NE(ckpt_format_option_known(option->field, nullptr), nullptr);
+      values.insert(option->field);
+    }
+    std::istringstream verbs(option->verbs);
+    for (std::string verb; verbs >> verb;) EXPECT_NE(ckpt_verb_find(verb.c_str()), nullptr) << verb;
+    std::istringstream always(option->always == nullptr ? "" : option->always);
+    for (std::string verb; always >> verb;) EXPECT_TRUE(ckpt_option_is_taken(option, verb.c_str())) << verb;
+  }
+  for (auto [place, key] : turns)
+    for (unsigned before = 1; before < key; before++)
+      EXPECT_TRUE(turns.count({place, before}) != 0 || before == CKPT_VALUES_TURN_OF_CONVERT ||
+                  before == CKPT_VALUES_TURN_OF_TARGET)
+          << place << " " << before;
+  const ckpt_format_option *declared;
+  for (size_t i = 0; (declared = ckpt_format_option_at(i)) != nullptr; i++) {
+    EXPECT_EQ(values.count(declared->name), 1u) << declared->name;
+    EXPECT_LE(declared->least, declared->most) << declared->name;
+    EXPECT_NE(declared->help, nullptr) << declared->name;
+  }
+  std::istringstream verbs(CKPT_VERBS_THAT_WRITE);
+  std::set<std::string> writing;
+  for (std::string verb; verbs >> verb;) writing.insert(verb);
+  for (size_t v = 0; ckpt_verbs[v] != nullptr; v++)
+    EXPECT_EQ(writing.count(ckpt_verbs[v]->name) != 0, (ckpt_verbs[v]->sets & CKPT_SET_OUTPUT) != 0)
+        << ckpt_verbs[v]->name;
+}
+
+TEST(Tables, FieldsAreOptions) {
+  char text[64];
+  const auto named = [&](const char *field, const char *value) {
+    ckpt_option_name_field(field, value, text, sizeof text);
+    return std::string(text);
+  };
+  EXPECT_EQ(named("like", "MODEL"), "--like MODEL");
+  EXPECT_EQ(named("zstd_level", ""), "--zstd");
+  EXPECT_EQ(named("include", "all"), "--include all");
+  EXPECT_EQ(named("include", "no-optimizer"), "--drop optimizer");
+  EXPECT_EQ(named("output", "FOLDER"), "-o FOLDER");
+  EXPECT_EQ(named("struct_size", "3"), "struct_size 3");
+}
+
+// What the library's advice names, the command has an option for.
+TEST(Tables, AdviceNamesOptions) {
+  const std::regex statement("_advise(?:_value)?\\([^;]*;"), literal("\"((?:[^\"\\\\]|\\\\.)*)\""),
+      mark("%([a-z_]{2,})");
+  size_t n = 0;
+  for (const char *folder : {"libckpt", "formats"})
+    for (const auto &entry :
+         std::filesystem::recursive_directory_iterator(CKPT_TESTS_DIR "/../" + std::string(folder))) {
+      if (entry.path().extension() != ".c") continue;
+      std::ifstream in(entry.path());
+      const std::string source((std::istreambuf_iterator<char>(in)), {});
+      for (std::sregex_iterator at(source.begin(), source.end(), statement), end; at != end; ++at) {
+        const std::string words = at->str();
+        for (std::sregex_iterator text(words.begin(), words.end(), literal); text != end; ++text) {
+          const std::string said = (*text)[1];
+          for (std::sregex_iterator found(said.begin(), said.end(), mark); found != end; ++found) {
+            const std::string field = (*found)[1];
+            if (field == "llu" || field == "zu") continue; /* of a message */
+            char name[64];
+            ckpt_option_name_field(field.c_str(), "", name, sizeof name);
+            EXPECT_EQ(name[0], '-') << entry.path() << ": " << said;
+            n++;
+          }
+        }
+      }
+    }
+  EXPECT_GT(n, 40u);
 }
 
 }  // namespace

@@ -73,8 +73,18 @@ class Writing : public testing::Test {
     return names;
   }
 
-  // Runs until temporary files of the last output are there, then sends the signal.
+  // Runs until temporary files of the last output are there, then sends the signal; again where the run was faster.
   int Interrupt(int signal) {
+    int status = InterruptOnce(signal);
+    for (int n_more = 10; status == 0 && n_more > 0; n_more--) {
+      fs::remove(folder_ / "out.safetensors");
+      fs::remove_all(folder_ / "folder");
+      status = InterruptOnce(signal);
+    }
+    return status;
+  }
+
+  int InterruptOnce(int signal) {
     pid_t pid = Start({"ckpt", "convert", "big.safetensors", "-o", "out.safetensors", "-o", "folder", "--receipt",
                        "folder/receipt.json"});
     auto is_staged = [this] {
@@ -93,7 +103,7 @@ class Writing : public testing::Test {
 };
 
 TEST_F(Writing, AnInterruptLeavesNothing) {
-  MakeSparse("big.safetensors", UINT64_C(2) << 30);
+  MakeSparse("big.safetensors", 256 << 20);
   for (int signal : {SIGINT, SIGTERM, SIGHUP}) {
     EXPECT_EQ(Interrupt(signal), 128 + signal);
     EXPECT_EQ(Log(), "ckpt: cancelled; nothing was written\n");
@@ -102,7 +112,7 @@ TEST_F(Writing, AnInterruptLeavesNothing) {
 }
 
 TEST_F(Writing, AKillLeavesOnlyTemporaryFilesAndCanBeRunAgain) {
-  MakeSparse("big.safetensors", UINT64_C(1) << 30);
+  MakeSparse("big.safetensors", 256 << 20);
   EXPECT_EQ(Interrupt(SIGKILL), 128 + SIGKILL);
   size_t n_temporary = 0;
   for (const auto &name : Entries()) {

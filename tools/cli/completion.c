@@ -6,13 +6,12 @@
 
 typedef void ckpt_print_option(FILE *out, const ckpt_verb *verb, const ckpt_option *option, const char *choices);
 
-/* Calls print for every option of this version; choices are separated by spaces, NULL where anything goes. */
+/* Calls print for every option; choices are separated by spaces, NULL where anything goes. */
 static void each_option(FILE *out, const ckpt_verb *verb, ckpt_print_option *print) {
   ckpt_arena arena;
   ckpt_arena_init(&arena, UINT64_C(1) << 20);
   const ckpt_option *option;
   for (size_t i = 0; (option = ckpt_verb_option(verb, i, NULL)) != NULL; i++) {
-    if (option->flags & CKPT_OPTION_LATER) continue;
     const char *choices = ckpt_value_choices(option, &arena);
     char *words = choices == NULL ? NULL : ckpt_arena_copy(&arena, choices);
     for (char *at = words; at != NULL && *at != '\0'; at++)

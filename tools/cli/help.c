@@ -75,19 +75,6 @@ static void print_option(FILE *out, const ckpt_option *option) {
   wrap(out, help, strlen(help), HELP_COLUMN, HELP_COLUMN);
 }
 
-/* Options that a later version will have, in one line. */
-static void print_later_options(FILE *out, const ckpt_verb *verb) {
-  const ckpt_option *option;
-  char list[1024];
-  size_t n = 0;
-  for (size_t i = 0; (option = ckpt_verb_option(verb, i, NULL)) != NULL; i++)
-    if ((option->flags & CKPT_OPTION_LATER) && n < sizeof list)
-      n += (size_t)snprintf(list + n, sizeof list - n, "%s--%s", n ? ", " : "", option->name);
-  if (n == 0) return;
-  fputs("\nLater, not in this version: ", out);
-  wrap(out, list, strlen(list), 28, 2);
-}
-
 void ckpt_help_verb(FILE *out, const ckpt_verb *verb) {
   fprintf(out, "ckpt %s: %s\n\n", verb->name, verb->summary);
   for (const char *form = verb->forms; *form != '\0';) {
@@ -102,7 +89,6 @@ void ckpt_help_verb(FILE *out, const ckpt_verb *verb) {
   const ckpt_option *option;
   const char *section = NULL, *last = NULL;
   for (size_t i = 0; (option = ckpt_verb_option(verb, i, &section)) != NULL; i++) {
-    if (option->flags & CKPT_OPTION_LATER) continue;
     if (section != last) fprintf(out, "\n%s:\n", section);
     last = section;
     print_option(out, option);
@@ -111,7 +97,6 @@ void ckpt_help_verb(FILE *out, const ckpt_verb *verb) {
     fputs("\nWith --json: ", out);
     wrap(out, verb->json, strlen(verb->json), 13, 2);
   }
-  print_later_options(out, verb);
 }
 
 void ckpt_help_all(FILE *out) {
@@ -124,12 +109,6 @@ void ckpt_help_all(FILE *out) {
           ckpt_version());
   for (size_t i = 0; ckpt_verbs[i] != NULL; i++)
     fprintf(out, "  %-12s %s\n", ckpt_verbs[i]->name, ckpt_verbs[i]->summary);
-  char list[1024];
-  size_t n = 0;
-  for (size_t i = 0; ckpt_later_verbs[i].name != NULL && n < sizeof list; i++)
-    n += (size_t)snprintf(list + n, sizeof list - n, "%s%s", n ? ", " : "", ckpt_later_verbs[i].name);
-  fputs("\nLater, not in this version: ", out);
-  wrap(out, list, strlen(list), 28, 2);
   fputs(
       "\nSizes: 512M, 1.5G (K M G T, 1024-based), 5GB (KB MB GB TB, 1000-based), or plain bytes.\n"
       "Patterns: globs on tensor names; re: in front makes a regular expression.\n"

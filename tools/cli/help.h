@@ -16,7 +16,7 @@ typedef struct ckpt_exit_row {
 
 extern const ckpt_exit_row ckpt_exit_rows[]; /* meaning NULL ends */
 
-/* `ckpt help`: verbs, later verbs, how to go on. */
+/* `ckpt help`: verbs, how to go on. */
 void ckpt_help_all(FILE *out);
 
 /* `ckpt help VERB`. */

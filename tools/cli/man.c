@@ -54,7 +54,6 @@ static void print_options(FILE *out, const ckpt_verb *verb) {
   const ckpt_option *option;
   const char *section = NULL, *last = NULL;
   for (size_t i = 0; (option = ckpt_verb_option(verb, i, &section)) != NULL; i++) {
-    if (option->flags & CKPT_OPTION_LATER) continue;
     if (section != last) fprintf(out, last == NULL ? ".SH OPTIONS\n.SS \"%s\"\n" : ".SS \"%s\"\n", section);
     last = section;
     char name[96];

@@ -27,7 +27,7 @@ static void print_section(FILE *out, const ckpt_verb *verb, const char *wanted) 
   const char *section = NULL;
   bool has_rows = false;
   for (size_t i = 0; (option = ckpt_verb_option(verb, i, &section)) != NULL; i++) {
-    if ((option->flags & CKPT_OPTION_LATER) || strcmp(section, wanted) != 0) continue;
+    if (strcmp(section, wanted) != 0) continue;
     if (!has_rows) fputs("| option | |\n|---|---|\n", out);
     has_rows = true;
     char name[96];
@@ -82,7 +82,4 @@ void ckpt_help_markdown(FILE *out) {
     print_section(out, fullest, section);
   }
   for (size_t i = 0; ckpt_verbs[i] != NULL; i++) print_verb(out, ckpt_verbs[i]);
-  fputs("## Later\n\nNot in this version (exit status 2):\n\n", out);
-  for (size_t i = 0; ckpt_later_verbs[i].name != NULL; i++)
-    fprintf(out, "- `%s`: %s\n", ckpt_later_verbs[i].name, ckpt_later_verbs[i].summary);
 }

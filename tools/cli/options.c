@@ -51,7 +51,7 @@ static ckpt_status unknown(const ckpt_walk *walk, const char *word, size_t n) {
   const ckpt_option *option;
   const char *nearest = NULL;
   for (size_t i = 0; (option = ckpt_verb_option(walk->args->verb, i, NULL)) != NULL; i++)
-    if (!(option->flags & CKPT_OPTION_LATER)) ckpt_value_nearest(typed + strspn(typed, "-"), option->name, &nearest);
+    ckpt_value_nearest(typed + strspn(typed, "-"), option->name, &nearest);
   if (nearest != NULL)
     return ckpt_args_fail(walk->args, walk->err, "unknown option '%s', did you mean '--%s'?", typed, nearest);
   return ckpt_args_fail(walk->args, walk->err, "unknown option '%s' (ckpt help %s lists them)", typed,
@@ -76,9 +76,6 @@ static uint32_t n_paths(const ckpt_args *args) {
 /* Adds an occurrence; attached is the value after "=" or a letter, or NULL. */
 static ckpt_status add(ckpt_walk *walk, const ckpt_option *option, const char *attached) {
   ckpt_args *args = walk->args;
-  if (option->flags & CKPT_OPTION_LATER)
-    return ckpt_args_fail(args, walk->err, "--%s: this version does not have it yet (%s)", option->name,
-                          ckpt_version());
   ckpt_arg *arg = &args->options[args->n_options];
   *arg = (ckpt_arg){.option = option, .text = attached, .after = (int64_t)n_paths(args) - 1};
   if (option->kind == CKPT_OPTION_FLAG) {

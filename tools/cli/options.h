@@ -1,50 +1,16 @@
-/* options.h - one table per verb, and the parser that reads a command line by it.
+/* options.h - the table of options, and the parser that reads a command line by it.
  *
- * The table is the only place that knows a verb's options: parser, `--help`, man page, completions and docs/cli.md all
- * come from it. Options and inputs may stand in any order; `--name value` and `--name=value` are the same; `--` ends
- * options. Each occurrence keeps its place among the inputs, so that a modifier belongs to the input before it. */
+ * The table (options.def) is the only place that knows a verb's options: parser, `--help`, man page, completions and
+ * docs/cli.md all come from it. Options and inputs may stand in any order; `--name value` and `--name=value` are the
+ * same; `--` ends options. Each occurrence keeps its place among the inputs, so that a modifier belongs to the input
+ * before it. */
 #ifndef CKPT_TOOLS_CLI_OPTIONS_H
 #define CKPT_TOOLS_CLI_OPTIONS_H
 
 #include "libckpt/base/arena.h"
+#include "libckpt/recipe/convert/options.h"
 
-/* What an option's value is; the parser checks it, and completion offers it. */
-typedef enum ckpt_option_kind {
-  CKPT_OPTION_FLAG, /* no value */
-  CKPT_OPTION_TEXT,
-  CKPT_OPTION_PATH,
-  CKPT_OPTION_PATTERN, /* a glob, or re: and a regular expression */
-  CKPT_OPTION_CHOICE,  /* one of the words that the metavar lists: "a|b|c" */
-  CKPT_OPTION_FORMAT,  /* an output format of the registry */
-  CKPT_OPTION_DTYPE,
-  CKPT_OPTION_CAST,    /* DTYPE, or PATTERN=DTYPE */
-  CKPT_OPTION_SIZE,    /* bytes: 1.5G, 500MB, 4096; at least 1 */
-  CKPT_OPTION_INTEGER, /* 0..CKPT_OPTION_INTEGER_MAX */
-  CKPT_OPTION_COUNT,   /* 1..CKPT_OPTION_INTEGER_MAX */
-  CKPT_OPTION_NUMBER   /* finite, not negative */
-} ckpt_option_kind;
-
-/* Far more threads than any machine runs; what a larger number would mean is a mistake. */
-#define CKPT_OPTION_INTEGER_MAX 4096
-
-enum {
-  CKPT_OPTION_REQUIRED = 1,
-  CKPT_OPTION_REPEATED = 2, /* may stand several times; others are an error then */
-  CKPT_OPTION_MODIFIER = 4, /* belongs to the input before it */
-  CKPT_OPTION_LATER = 8,    /* known, but not in this version: exit 2 */
-  CKPT_OPTION_RANKS = 16    /* FORMAT: only those that are cut among ranks */
-};
-
-typedef struct ckpt_option {
-  const char *name; /* without dashes; NULL ends a table */
-  char letter;      /* of the short form, or 0 */
-  ckpt_option_kind kind;
-  unsigned flags;
-  const char *metavar; /* of the value; NULL for a flag */
-  const char *help;    /* lower case, no full stop */
-} ckpt_option;
-
-/* Tables that verbs share; each is a section of the help. */
+/* What verbs share; each is a section of the help. */
 enum {
   CKPT_SET_RUN = 1,   /* --plan --memory --threads --trace --progress --quiet --json: every verb but help */
   CKPT_SET_INPUT = 2, /* modifiers of an input: every verb that reads a model */
@@ -53,37 +19,34 @@ enum {
 
 typedef struct ckpt_args ckpt_args;
 
-/* A verb: one file cmd_<name>.c that defines `const ckpt_verb ckpt_verb_<name>`, and one row in commands.def. */
+/* A verb: one file tools/cmd/<name>.c that defines `const ckpt_verb ckpt_verb_<name>`, and one row in commands.def. */
 typedef struct ckpt_verb {
   const char *name;
   const char *forms;   /* usage without "ckpt ", one per line */
   const char *summary; /* one line, lower case, no full stop */
   const char *details; /* paragraphs with an empty line between; lines that begin with two spaces stay as they are */
   const char *json;    /* shape of --json, or NULL */
-  const ckpt_option *options; /* its own, or NULL */
+  const ckpt_option *options; /* of a test: rows of its own, in front of those of options.def; else NULL */
   unsigned sets;
   uint32_t min_inputs, max_inputs;
   uint32_t n_paths; /* of the inputs, how many are paths that modifiers can belong to, the first ones; 0: all */
   int (*run)(ckpt_args *args); /* returns the exit status; NULL while it is not written */
 } ckpt_verb;
 
-/* A verb of a later version. */
-typedef struct ckpt_later_verb {
-  const char *name, *summary;
-} ckpt_later_verb;
-
-extern const ckpt_verb *const ckpt_verbs[];      /* in the order of help; NULL ends */
-extern const ckpt_later_verb ckpt_later_verbs[]; /* name NULL ends */
+extern const ckpt_verb *const ckpt_verbs[]; /* in the order of help; NULL ends */
 
 /* The verb with this name; NULL if there is none. */
 const ckpt_verb *ckpt_verb_find(const char *name);
 
-/* The same, or EINVAL with a message: a verb of a later version, or the nearest name. */
+/* The same, or EINVAL with a message that has the nearest name. */
 ckpt_status ckpt_verb_get(const ckpt_verb **out, const char *name, ckpt_error *err);
 
 /* The i-th option of a verb, its own first, then its sets in order; NULL past the end. *section (may be NULL) is the
  * title under which help lists it. */
 const ckpt_option *ckpt_verb_option(const ckpt_verb *verb, size_t i, const char **section);
+
+/* What a user calls a field of the library's options (ckpt_name_field): "--like MODEL". */
+void ckpt_option_name_field(const char *field, const char *value, char *out, size_t n_bytes);
 
 /* What a verb has noted so far, for --json. */
 typedef struct ckpt_noted {
@@ -100,7 +63,8 @@ typedef struct ckpt_arg {
   union {
     uint64_t size; /* SIZE, INTEGER, COUNT */
     double number;
-    ckpt_dtype dtype; /* DTYPE, CAST */
+    ckpt_dtype dtype; /* DTYPE, CAST, TYPE */
+    const ckpt_preset *preset;
   };
 } ckpt_arg;
 

@@ -157,9 +157,6 @@ static ckpt_status parse_word(const ckpt_verb *verb, ckpt_arg *arg, ckpt_arena *
   const char *choices = ckpt_value_choices(arg->option, arena);
   CKPT_TRY_ALLOC(choices, err);
   if (in_list(choices, arg->text)) return CKPT_OK;
-  if (arg->option->kind == CKPT_OPTION_FORMAT && ckpt_format_later(arg->text) != NULL)
-    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "%s: --%s %s: this version does not write it yet (it writes %s)",
-                     verb->name, arg->option->name, arg->text, choices);
   return bad_word(verb, arg, arg->text, choices, arena, err);
 }
 
@@ -184,6 +181,24 @@ static ckpt_status parse_dtype(const ckpt_verb *verb, ckpt_arg *arg, ckpt_arena 
   const char *choices = all_dtypes(arena);
   CKPT_TRY_ALLOC(choices, err);
   return bad_word(verb, arg, name, choices, arena, err);
+}
+
+static ckpt_status parse_type(const ckpt_verb *verb, ckpt_arg *arg, ckpt_error *err) {
+  arg->dtype = ckpt_quantize_type(arg->text);
+  if (arg->dtype != CKPT_DTYPE_NONE) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "%s: --%s '%s' is no type of GGUF weights (Q6_K, Q8_0, F16, ...)",
+                   verb->name, arg->option->name, arg->text);
+}
+
+static ckpt_status parse_preset(const ckpt_verb *verb, ckpt_arg *arg, ckpt_arena *arena, ckpt_error *err) {
+  const char *list = "";
+  arg->preset = ckpt_preset_find(arg->text);
+  if (arg->preset != NULL) return CKPT_OK;
+  for (uint32_t i = 0; i < CKPT_N_PRESETS && list != NULL; i++)
+    list = ckpt_arena_printf(arena, "%s%s%s", list, i == 0 ? "" : " ", ckpt_preset_at(i)->name);
+  CKPT_TRY_ALLOC(list, err);
+  return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "%s: --%s '%s' is none of: %s", verb->name, arg->option->name,
+                   arg->text, list);
 }
 
 #define STRING_OF(x) #x
@@ -220,6 +235,8 @@ ckpt_status ckpt_value_parse(const ckpt_verb *verb, ckpt_arg *arg, ckpt_arena *a
     case CKPT_OPTION_FORMAT: return parse_word(verb, arg, arena, err);
     case CKPT_OPTION_DTYPE:
     case CKPT_OPTION_CAST: return parse_dtype(verb, arg, arena, err);
+    case CKPT_OPTION_TYPE: return parse_type(verb, arg, err);
+    case CKPT_OPTION_PRESET: return parse_preset(verb, arg, arena, err);
     case CKPT_OPTION_SIZE:
       if (ckpt_value_size(arg->text, &arg->size)) return CKPT_OK;
       return bad_value(verb, arg, "a size of 1 byte to 16777215T",

@@ -1,4 +1,5 @@
-/* verbs.c - commands.def as tables, and the options that verbs share. */
+/* verbs.c - commands.def and options.def as tables. */
+#include <stdio.h>
 #include <string.h>
 
 #include "libckpt/base/error.h"
@@ -6,55 +7,18 @@
 #include "tools/cli/values.h"
 
 #define CKPT_VERB(id) extern const ckpt_verb ckpt_verb_##id;
-#define CKPT_LATER_VERB(name, summary)
 #include "tools/cli/commands.def"
 #undef CKPT_VERB
-#undef CKPT_LATER_VERB
 
 const ckpt_verb *const ckpt_verbs[] = {
 #define CKPT_VERB(id) &ckpt_verb_##id,
-#define CKPT_LATER_VERB(name, summary)
 #include "tools/cli/commands.def"
 #undef CKPT_VERB
-#undef CKPT_LATER_VERB
     NULL};
 
-const ckpt_later_verb ckpt_later_verbs[] = {
-#define CKPT_VERB(id)
-#define CKPT_LATER_VERB(name, summary) {name, summary},
-#include "tools/cli/commands.def"
-#undef CKPT_VERB
-#undef CKPT_LATER_VERB
-    {NULL, NULL}};
-
-static const ckpt_option run_options[] = {
-    {"plan", 0, CKPT_OPTION_FLAG, 0, NULL, "print what would be read and written, peak memory and time; write nothing"},
-    {"memory", 0, CKPT_OPTION_SIZE, 0, "SIZE", "bound on tiles, windows and footers (default 128M)"},
-    {"threads", 0, CKPT_OPTION_INTEGER, 0, "N",
-     "threads that compute, at most 4096 (default, and 0: one per processor)"},
-    {"trace", 0, CKPT_OPTION_PATH, 0, "FILE", "write what was read, written and when, as JSON lines"},
-    {"progress", 0, CKPT_OPTION_CHOICE, 0, "auto|always|never",
-     "progress on stderr (default auto: only on a terminal)"},
-    {"quiet", 0, CKPT_OPTION_FLAG, 0, NULL, "no progress, notes or closing lines; only results and errors"},
-    {"json", 0, CKPT_OPTION_FLAG, 0, NULL, "one JSON object on stdout"},
-    {NULL, 0, CKPT_OPTION_FLAG, 0, NULL, NULL}};
-
-static const ckpt_option input_options[] = {
-    {"adapter", 0, CKPT_OPTION_TEXT, CKPT_OPTION_MODIFIER | CKPT_OPTION_REPEATED | CKPT_OPTION_LATER, "DIR[=SCALE]",
-     "with this adapter added"},
-    {"weights", 0, CKPT_OPTION_CHOICE, CKPT_OPTION_MODIFIER, "master|model",
-     "which copy of a mixed-precision checkpoint stands for the parameters (default master where there is one)"},
-    {"like", 0, CKPT_OPTION_PATH, CKPT_OPTION_MODIFIER, "MODEL",
-     "config, tokenizer, names and coverage from the model that this was trained from"},
-    {"names", 0, CKPT_OPTION_CHOICE, CKPT_OPTION_MODIFIER, "stored", "tensor names as they stand in the file"},
-    {NULL, 0, CKPT_OPTION_FLAG, 0, NULL, NULL}};
-
-static const ckpt_option output_options[] = {
-    {"output", 'o', CKPT_OPTION_PATH, CKPT_OPTION_REQUIRED | CKPT_OPTION_REPEATED, "PATH",
-     "where to write; several outputs come from one read"},
-    {"force", 0, CKPT_OPTION_FLAG, 0, NULL, "replace an existing output, once the new one is whole"},
-    {"receipt", 0, CKPT_OPTION_PATH, 0, "FILE", "write inputs, options, decisions and digests as JSON"},
-    {NULL, 0, CKPT_OPTION_FLAG, 0, NULL, NULL}};
+static const ckpt_option all[] = {
+#include "tools/cli/options.def"
+    {.name = NULL}};
 
 const ckpt_verb *ckpt_verb_find(const char *name) {
   for (size_t i = 0; ckpt_verbs[i] != NULL; i++)
@@ -66,10 +30,6 @@ ckpt_status ckpt_verb_get(const ckpt_verb **out, const char *name, ckpt_error *e
   const char *nearest = NULL;
   *out = ckpt_verb_find(name);
   if (*out != NULL) return CKPT_OK;
-  for (size_t i = 0; ckpt_later_verbs[i].name != NULL; i++)
-    if (strcmp(ckpt_later_verbs[i].name, name) == 0)
-      return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "%s (%s): this version does not have it yet (%s)", name,
-                       ckpt_later_verbs[i].summary, ckpt_version());
   if (name[0] == '-')
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL,
                      "a verb comes first, '%s' is none (ckpt help lists them; ckpt --version)", name);
@@ -79,19 +39,49 @@ ckpt_status ckpt_verb_get(const ckpt_verb **out, const char *name, ckpt_error *e
   return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "unknown verb '%s' (ckpt help lists them)", name);
 }
 
+/* Whether a verb takes an option, and under which set: 0 is the verb's own. */
+static bool takes(const ckpt_verb *verb, unsigned set, const ckpt_option *option) {
+  if (option->set != set) return false;
+  return set != 0 ? (verb->sets & set) != 0 : ckpt_option_lists(option->verbs, verb->name);
+}
+
 const ckpt_option *ckpt_verb_option(const ckpt_verb *verb, size_t i, const char **section) {
-  const struct {
-    const ckpt_option *options;
+  static const struct {
+    unsigned set;
     const char *title;
-  } tables[] = {{verb->options, "Options"},
-                {verb->sets & CKPT_SET_OUTPUT ? output_options : NULL, "Output"},
-                {verb->sets & CKPT_SET_INPUT ? input_options : NULL, "Input, each after the path that it belongs to"},
-                {verb->sets & CKPT_SET_RUN ? run_options : NULL, "Common"}};
-  for (size_t t = 0; t < sizeof tables / sizeof *tables; t++)
-    for (const ckpt_option *option = tables[t].options; option != NULL && option->name != NULL; option++)
-      if (i-- == 0) {
-        if (section != NULL) *section = tables[t].title;
+  } sections[] = {{0, "Options"},
+                  {CKPT_SET_OUTPUT, "Output"},
+                  {CKPT_SET_INPUT, "Input, each after the path that it belongs to"},
+                  {CKPT_SET_RUN, "Common"}};
+  if (section != NULL) *section = sections[0].title;
+  for (const ckpt_option *option = verb->options; option != NULL && option->name != NULL; option++)
+    if (i-- == 0) return option;
+  for (size_t s = 0; s < sizeof sections / sizeof *sections; s++)
+    for (const ckpt_option *option = all; option->name != NULL; option++)
+      if (takes(verb, sections[s].set, option) && i-- == 0) {
+        if (section != NULL) *section = sections[s].title;
         return option;
       }
   return NULL;
+}
+
+/* Whether an option of its own gives a field this value: --drop optimizer. */
+static bool is_fixed(const char *field, const char *value) {
+  for (const ckpt_option *option = all; option->name != NULL; option++)
+    if (option->fixed != NULL && strcmp(option->field, field) == 0 && strcmp(option->fixed, value) == 0) return true;
+  return false;
+}
+
+void ckpt_option_name_field(const char *field, const char *value, char *out, size_t n_bytes) {
+  const ckpt_option *named = NULL;
+  for (const ckpt_option *option = all; option->name != NULL && named == NULL; option++)
+    if (option->field != NULL && strcmp(option->field, field) == 0 &&
+        (option->fixed == NULL || strcmp(option->fixed, value) == 0) &&
+        (option->fixed != NULL || !is_fixed(field, value)))
+      named = option;
+  if (named == NULL)
+    snprintf(out, n_bytes, "%s%s%s", field, value[0] == '\0' ? "" : " ", value);
+  else
+    snprintf(out, n_bytes, "%s%s%s%s", named->letter == 'o' ? "-" : "--", named->letter == 'o' ? "o" : named->name,
+             value[0] == '\0' ? "" : " ", named->fixed != NULL ? named->metavar : value);
 }

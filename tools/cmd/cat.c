@@ -12,7 +12,6 @@
 #include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
 #include "libckpt/run/read.h"
-#include "tools/cli/shared_options.h"
 #include "tools/cli/text.h"
 #include "tools/report/input.h"
 #include "tools/report/json_writer.h"
@@ -21,9 +20,6 @@
 #include "tools/report/slice.h"
 
 enum { BLOCK_ELEMENTS = 1 << 18 }; /* a multiple of every dtype's block */
-
-static const ckpt_option options[] = {
-    {"raw", 0, CKPT_OPTION_FLAG, 0, NULL, "the bytes themselves on stdout: row-major, little-endian"}, CKPT_OPTION_END};
 
 /* A slice in row-major order, block by block. */
 typedef struct block_reader {
@@ -338,8 +334,9 @@ static int run(ckpt_args *args) {
   ckpt_error err = {0};
   ckpt_input input;
   ckpt_status status = ckpt_input_open(&input, args, 0, &err);
-  if (status == CKPT_OK && input.index->weights_note != NULL)
-    ckpt_report_note(args, "%s: %s", input.index->path, input.index->weights_note);
+  char weights[512];
+  if (status == CKPT_OK && input.index->weights_note != 0)
+    ckpt_report_note(args, "%s: %s", input.index->path, ckpt_report_weights(input.index, weights, sizeof weights));
   if (status == CKPT_OK) ckpt_report_no_trace(args);
   if (status == CKPT_OK) status = cat(args, input.index, &err);
   ckpt_input_close(&input);
@@ -359,7 +356,6 @@ const ckpt_verb ckpt_verb_cat = {
         "{\"status\",\"name\",\"dtype\",\"shape\",\"values\",\"notes\":[]}: values nested as the shape is; NaN and "
         "infinities are "
         "null, complex numbers [re,im]",
-    .options = options,
     .sets = CKPT_SET_RUN | CKPT_SET_INPUT,
     .min_inputs = 2,
     .max_inputs = 2,

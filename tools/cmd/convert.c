@@ -1,58 +1,7 @@
 /* convert.c - `ckpt convert`: any checkpoint in, any format out. */
-#include "libckpt/base/error.h"
-#include "tools/cli/shared_options.h"
-#include "tools/report/report.h"
 #include "tools/report/writing.h"
 
-static const ckpt_option options[] = {
-    {"to", 0, CKPT_OPTION_FORMAT, 0, "FORMAT", "output format (default: by the suffix; a folder is hf)"},
-    CKPT_OPTION_CASTS_ROW,
-    CKPT_OPTION_ALLOW_OVERFLOW_ROW,
-    CKPT_OPTION_INCLUDE_ROW("by format"),
-    {"match", 0, CKPT_OPTION_PATTERN, CKPT_OPTION_REPEATED, "PATTERN", "keep only names that match one of these"},
-    {"exclude", 0, CKPT_OPTION_PATTERN, CKPT_OPTION_REPEATED, "PATTERN",
-     "drop names that match; a tensor goes with its last name"},
-    {"rename", 0, CKPT_OPTION_TEXT, CKPT_OPTION_REPEATED, "s/RE/REPL/",
-     "rename tensors, all names of each; rules apply in order"},
-    CKPT_OPTION_SHARD_SIZE_ROW,
-    CKPT_OPTION_ZSTD_ROW,
-    {"set", 0, CKPT_OPTION_TEXT, CKPT_OPTION_REPEATED, "KEY=VALUE",
-     "change or add a value of GGUF metadata, which keeps its type"},
-    {"remove", 0, CKPT_OPTION_TEXT, CKPT_OPTION_REPEATED, "KEY", "drop a value of GGUF metadata; before --set"},
-    {"pre", 0, CKPT_OPTION_TEXT, 0, "NAME", "llama.cpp's name of the pre-tokenizer, where it is not recognised"},
-    {"external-data", 0, CKPT_OPTION_FLAG, 0, NULL, "ONNX: large data in OUT.onnx.data (always from 2 GB on)"},
-    {"link", 0, CKPT_OPTION_FLAG, 0, NULL, "ONNX: large data stay in the files of IN, which lie below OUT's folder"},
-    {"graph", 0, CKPT_OPTION_PATH, 0, "MODEL.onnx", "ONNX: the graph that gets the tensors of IN, by name"},
-    CKPT_OPTION_LATER_ROW("tied", CKPT_OPTION_TEXT, "keep|untie|error"),
-    CKPT_OPTION_LATER_ROW("opset", CKPT_OPTION_INTEGER, "N"),
-    CKPT_OPTION_LATER_ROW("dialect", CKPT_OPTION_TEXT, "NAME"),
-    CKPT_OPTION_LATER_ROW("kv-cache", CKPT_OPTION_FLAG, NULL),
-    CKPT_OPTION_LATER_ROW("quantize", CKPT_OPTION_TEXT, "KIND"),
-    CKPT_OPTION_END};
-
-static ckpt_status read_selection(ckpt_args *args, ckpt_convert_options *selection, ckpt_error *err) {
-  *selection = (ckpt_convert_options){.include = ckpt_args_text(args, "include", NULL),
-                                      .allow_overflow = ckpt_args_has(args, "allow-overflow"),
-                                      .external_data = ckpt_args_has(args, "external-data"),
-                                      .link = ckpt_args_has(args, "link"),
-                                      .graph = ckpt_args_text(args, "graph", NULL),
-                                      .pre = ckpt_args_text(args, "pre", NULL)};
-  CKPT_TRY(ckpt_args_texts(&selection->match, args, "match", err));
-  CKPT_TRY(ckpt_args_texts(&selection->exclude, args, "exclude", err));
-  CKPT_TRY(ckpt_args_texts(&selection->rename, args, "rename", err));
-  CKPT_TRY(ckpt_args_texts(&selection->set, args, "set", err));
-  CKPT_TRY(ckpt_args_texts(&selection->remove, args, "remove", err));
-  return ckpt_writing_casts(selection, args, err);
-}
-
-static int run(ckpt_args *args) {
-  ckpt_writing writing = {.to = ckpt_args_text(args, "to", NULL),
-                          .shard_size = ckpt_args_size(args, "shard-size", 0),
-                          .zstd_level = (uint32_t)ckpt_args_size(args, "zstd", 0)};
-  ckpt_error err = {0};
-  if (read_selection(args, &writing.selection, &err) != CKPT_OK) return ckpt_report_error(args, &err);
-  return ckpt_writing_run(args, &writing);
-}
+static int run(ckpt_args *args) { return ckpt_writing_of(args, (ckpt_writing){0}); }
 
 const ckpt_verb ckpt_verb_convert = {
     .name = "convert",
@@ -81,7 +30,6 @@ const ckpt_verb ckpt_verb_convert = {
         "\"n_underflow\",\"underflowed\":[{\"name\",\"n\"}],\"digest\",\"seconds\",\"peak_bytes\",\"notes\":[]}; "
         "several outputs: "
         "{\"status\",\"outputs\":[...],\"notes\":[]}",
-    .options = options,
     .sets = CKPT_SET_RUN | CKPT_SET_INPUT | CKPT_SET_OUTPUT,
     .min_inputs = 1,
     .max_inputs = 1,

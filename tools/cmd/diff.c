@@ -9,22 +9,11 @@
 #include "libckpt/recipe/compare/diff.h"
 #include "libckpt/recipe/compare/hash.h"
 #include "libckpt/recipe/select/select.h"
-#include "tools/cli/shared_options.h"
 #include "tools/cli/text.h"
 #include "tools/report/input.h"
 #include "tools/report/json_writer.h"
 #include "tools/report/proving.h"
 #include "tools/report/report.h"
-
-static const ckpt_option options[] = {
-    {"atol", 0, CKPT_OPTION_NUMBER, 0, "X", "values differ only past this absolute difference (default 0)"},
-    {"rtol", 0, CKPT_OPTION_NUMBER, 0, "X", "and past this share of the value in B (default 0)"},
-    CKPT_OPTION_CAST_ROW,
-    CKPT_OPTION_ALLOW_OVERFLOW_ROW,
-    CKPT_OPTION_INCLUDE_ROW("model"),
-    {"requantize", 0, CKPT_OPTION_FLAG, 0, NULL, "quantize A with the types that B's tensors have, then compare"},
-    {"imatrix", 0, CKPT_OPTION_PATH, 0, "FILE", "importance matrix with which B was made, for --requantize"},
-    CKPT_OPTION_END};
 
 /* The lists of the result, in the order in which they are shown. */
 typedef enum list { LIST_ONLY_A, LIST_ONLY_B, LIST_DTYPE, LIST_SHAPE, LIST_VALUE, N_LISTS } list;
@@ -317,7 +306,6 @@ const ckpt_verb ckpt_verb_diff = {
         "\"max_rel\",\"rmse\",\"n_different\",\"n\",\"first\",\"bits_only\"}],\"n_tensors\",\"n_not_compared\","
         "\"not_read\":[],\"weights_a\",\"weights_b\",\"notes\":[]}; numbers that are "
         "infinite are null",
-    .options = options,
     .sets = CKPT_SET_RUN | CKPT_SET_INPUT,
     .min_inputs = 2,
     .max_inputs = 2,

@@ -12,24 +12,12 @@
 #include "libckpt/index/overlap.h"
 #include "libckpt/recipe/records/files.h"
 #include "libckpt/recipe/records/manifest.h"
-#include "tools/cli/shared_options.h"
 #include "tools/cli/text.h"
 #include "tools/report/input.h"
 #include "tools/report/job.h"
 #include "tools/report/json_writer.h"
 #include "tools/report/proving.h"
 #include "tools/report/report.h"
-
-static const ckpt_option options[] = {
-    {"tensors", 0, CKPT_OPTION_FLAG, 0, NULL, "a digest per tensor, in name order"},
-    CKPT_OPTION_CAST_ROW,
-    CKPT_OPTION_ALLOW_OVERFLOW_ROW,
-    CKPT_OPTION_INCLUDE_ROW("model"),
-    {"output", 'o', CKPT_OPTION_PATH, 0, "FILE", "write the digests as a manifest (JSON) too"},
-    {"force", 0, CKPT_OPTION_FLAG, 0, NULL, "replace an existing manifest"},
-    {"check", 0, CKPT_OPTION_PATH, 0, "FILE", "check the `ckpt1:...  PATH` lines of FILE, as sha256sum does"},
-    {"files", 0, CKPT_OPTION_FLAG, 0, NULL, "SHA-256 of each file, as sha256sum prints it"},
-    CKPT_OPTION_END};
 
 /* ---- several inputs ---------------------------------------------------------------------------------------------- */
 
@@ -121,7 +109,7 @@ static ckpt_status check_output(const ckpt_args *args, const ckpt_index *index, 
 static ckpt_status note_tie(ckpt_args *args, const ckpt_index *index, ckpt_error *err) {
   const char *note;
   CKPT_TRY(ckpt_arch_unstated_tie(index, index->architecture, &args->arena, &note, err));
-  if (note != NULL) ckpt_report_note(args, "%s: %s", index->path, note);
+  if (note != NULL) ckpt_report_note(args, "%s: %s (--like MODEL)", index->path, note);
   return CKPT_OK;
 }
 
@@ -227,7 +215,8 @@ static ckpt_status check_one(checked *out, ckpt_args *args, const ckpt_listed *l
   const ckpt_index *index = input.index;
   if (status == CKPT_OK && index->weights != NULL) {
     out->weights = strcmp(index->weights, "master") == 0 ? "master" : "model";
-    ckpt_report_note(args, "%s: %s", listed->path, index->weights_note);
+    char weights[512];
+    ckpt_report_note(args, "%s: %s", listed->path, ckpt_report_weights(index, weights, sizeof weights));
   }
   if (status == CKPT_OK) status = hash_index(&h, args, index, &error);
   if (status == CKPT_OK) {
@@ -245,7 +234,7 @@ static ckpt_status check_one(checked *out, ckpt_args *args, const ckpt_listed *l
   if (status != CKPT_OK) {
     char text[1800];
     ckpt_fail_at(status, &error, listed->path, NULL);
-    out->error = strdup(ckpt_error_text(&error, text, sizeof text));
+    out->error = strdup(ckpt_report_text(&error, text, sizeof text));
     CKPT_TRY_ALLOC(out->error, err);
   }
   return CKPT_OK;
@@ -516,7 +505,6 @@ const ckpt_verb ckpt_verb_hash = {
         "{\"status\",\"files\":[{\"path\",\"sha256\"}],\"notes\":[]}; with an input that "
         "failed, "
         "\"error\" of the first",
-    .options = options,
     .sets = CKPT_SET_RUN | CKPT_SET_INPUT,
     .min_inputs = 0,
     .max_inputs = UINT32_MAX,

@@ -1,15 +1,6 @@
 /* help.c - `ckpt help`: for people, and for what is generated from the option tables. */
 #include "tools/cli/help.h"
-#include "tools/cli/shared_options.h"
 #include "tools/report/report.h"
-
-static const ckpt_option options[] = {
-    {"man", 0, CKPT_OPTION_FLAG, 0, NULL, "the man page of VERB, or ckpt(1), as troff"},
-    {"completion", 0, CKPT_OPTION_CHOICE, 0, "bash|zsh|fish", "completion for a shell"},
-    {"markdown", 0, CKPT_OPTION_FLAG, 0, NULL, "all of it as one page"},
-    {"verbs", 0, CKPT_OPTION_FLAG, 0, NULL, "the names of the verbs, one a line"},
-    {"json", 0, CKPT_OPTION_FLAG, 0, NULL, "the verbs and their options as one JSON object on stdout"},
-    CKPT_OPTION_END};
 
 static void emit_options(ckpt_emitter *json, const ckpt_verb *verb) {
   const ckpt_option *option;
@@ -22,7 +13,6 @@ static void emit_options(ckpt_emitter *json, const ckpt_verb *verb) {
     ckpt_emit_text(json, "value", option->metavar);
     ckpt_emit_bool(json, "required", option->flags & CKPT_OPTION_REQUIRED);
     ckpt_emit_bool(json, "repeated", option->flags & CKPT_OPTION_REPEATED);
-    ckpt_emit_bool(json, "later", option->flags & CKPT_OPTION_LATER);
     ckpt_emit_text(json, "help", option->help);
     ckpt_emit_end(json);
   }
@@ -78,9 +68,7 @@ const ckpt_verb ckpt_verb_help = {
     .summary = "how to use a verb",
     .json =
         "{\"status\",\"verbs\":[{\"name\",\"summary\",\"forms\",\"json\",\"options\":[{\"name\",\"letter\",\"value\","
-        "\"required\","
-        "\"repeated\",\"later\",\"help\"}]}]}",
-    .options = options,
+        "\"required\",\"repeated\",\"help\"}]}]}",
     .max_inputs = 1,
     .run = run,
 };

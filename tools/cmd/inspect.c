@@ -156,7 +156,8 @@ static void print_notes(const ckpt_index *index, bool problems) {
     if (!has_title) puts(problems ? "\nproblems" : "\nnotes");
     has_title = true;
     fputs("  ", stdout);
-    ckpt_text_print(stdout, index->notes[i].text);
+    char text[1536];
+    ckpt_text_print(stdout, ckpt_report_note_text(&index->notes[i], index->notes[i].text, text, sizeof text));
     putchar('\n');
   }
 }
@@ -250,7 +251,10 @@ static void write_config(ckpt_emitter *json, const ckpt_config *config) {
 static void write_notes(ckpt_emitter *json, const ckpt_args *args, const ckpt_index *index, bool problems) {
   ckpt_emit_array(json, problems ? "problems" : "notes");
   for (uint32_t i = 0; i < index->n_notes; i++)
-    if (index->notes[i].is_problem == problems) ckpt_emit_text(json, NULL, index->notes[i].text);
+    if (index->notes[i].is_problem == problems) {
+      char text[1536];
+      ckpt_emit_text(json, NULL, ckpt_report_note_text(&index->notes[i], index->notes[i].text, text, sizeof text));
+    }
   if (!problems) ckpt_report_emit_noted(args, json);
   ckpt_emit_end(json);
 }

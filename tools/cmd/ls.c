@@ -9,20 +9,12 @@
 #include "libckpt/codec/side_files/side_files.h"
 #include "libckpt/index/index.h"
 #include "libckpt/recipe/select/select.h"
-#include "tools/cli/shared_options.h"
 #include "tools/cli/text.h"
 #include "tools/report/input.h"
 #include "tools/report/json_writer.h"
 #include "tools/report/ls_stats.h"
 #include "tools/report/proving.h"
 #include "tools/report/report.h"
-
-static const ckpt_option options[] = {
-    {"match", 0, CKPT_OPTION_PATTERN, CKPT_OPTION_REPEATED, "PATTERN",
-     "only tensors of which a name matches one of these"},
-    CKPT_OPTION_INCLUDE_ROW("model"),
-    {"stats", 0, CKPT_OPTION_FLAG, 0, NULL, "read the values too: min, max, mean, std, nan, inf, zeros"},
-    CKPT_OPTION_END};
 
 /* What is listed, in order. */
 typedef struct listing {
@@ -260,7 +252,6 @@ const ckpt_verb ckpt_verb_ls = {
         "{\"status\",\"format\",\"n_params\",\"n_bytes\",\"tensors\":[{\"name\",\"dtype\",\"shape\",\"n_bytes\","
         "\"role\",\"n_extents\"}],\"files\":[{\"name\",\"role\",\"n_bytes\"}],\"notes\":[]}; --stats adds "
         "\"min\",\"max\",\"mean\",\"std\",\"nan\",\"inf\",\"zeros\"",
-    .options = options,
     .sets = CKPT_SET_RUN | CKPT_SET_INPUT,
     .min_inputs = 1,
     .max_inputs = 1,

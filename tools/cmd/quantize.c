@@ -3,64 +3,11 @@
 #include <string.h>
 
 #include "libckpt/base/error.h"
-#include "tools/cli/shared_options.h"
 #include "tools/report/input.h"
 #include "tools/report/report.h"
 #include "tools/report/writing.h"
 
 #define PLACEHOLDER "{type}"
-
-static const ckpt_option options[] = {
-    {"type", 't', CKPT_OPTION_TEXT, CKPT_OPTION_REQUIRED | CKPT_OPTION_REPEATED, "TYPE",
-     "preset: Q4_K_M, Q8_0, IQ4_XS, ..., or F16, BF16, F32; several are written from one read"},
-    {"imatrix", 0, CKPT_OPTION_PATH, 0, "FILE", "importance matrix of llama-imatrix, GGUF or .dat"},
-    {"tensor-type", 0, CKPT_OPTION_TEXT, CKPT_OPTION_REPEATED, "REGEX=TYPE",
-     "another type for tensors whose name has a match; the first such rule counts"},
-    {"output-tensor-type", 0, CKPT_OPTION_TEXT, 0, "TYPE", "another type for output.weight"},
-    {"token-embedding-type", 0, CKPT_OPTION_TEXT, 0, "TYPE", "another type for token_embd.weight"},
-    {"pure", 0, CKPT_OPTION_FLAG, 0, NULL, "no mixture: every tensor in the preset's base type"},
-    {"leave-output-tensor", 0, CKPT_OPTION_FLAG, 0, NULL, "output.weight as it is stored"},
-    {"allow-requantize", 0, CKPT_OPTION_FLAG, 0, NULL, "quantize what is quantized already"},
-    {"allow-fallback", 0, CKPT_OPTION_FLAG, 0, NULL, "where rows are no whole blocks, write a type whose blocks fit"},
-    CKPT_OPTION_ALLOW_OVERFLOW_ROW,
-    {"set", 0, CKPT_OPTION_TEXT, CKPT_OPTION_REPEATED, "KEY=VALUE",
-     "change or add a value of GGUF metadata, which keeps its type"},
-    {"remove", 0, CKPT_OPTION_TEXT, CKPT_OPTION_REPEATED, "KEY", "drop a value of GGUF metadata; before --set"},
-    {"pre", 0, CKPT_OPTION_TEXT, 0, "NAME", "llama.cpp's name of the pre-tokenizer, where it is not recognised"},
-    CKPT_OPTION_SHARD_SIZE_ROW,
-    CKPT_OPTION_LATER_ROW("target-size", CKPT_OPTION_SIZE, "SIZE"),
-    CKPT_OPTION_END};
-
-static ckpt_status take_type(ckpt_dtype *out, ckpt_args *args, const char *option, ckpt_error *err) {
-  const char *name = ckpt_args_text(args, option, NULL);
-  *out = CKPT_DTYPE_NONE;
-  if (name == NULL) return CKPT_OK;
-  *out = ckpt_quantize_type(name);
-  if (*out != CKPT_DTYPE_NONE) return CKPT_OK;
-  return ckpt_args_fail(args, err, "--%s '%s' is no type of GGUF weights (Q6_K, Q8_0, F16, ...)", option, name);
-}
-
-static ckpt_status take_quantize(ckpt_quantize_options *quantize, ckpt_args *args, ckpt_error *err) {
-  *quantize = (ckpt_quantize_options){.pure = ckpt_args_has(args, "pure"),
-                                      .leave_output = ckpt_args_has(args, "leave-output-tensor"),
-                                      .allow_requantize = ckpt_args_has(args, "allow-requantize"),
-                                      .allow_fallback = ckpt_args_has(args, "allow-fallback"),
-                                      .imatrix_path = ckpt_args_text(args, "imatrix", NULL)};
-  CKPT_TRY(ckpt_args_texts(&quantize->tensor_types, args, "tensor-type", err));
-  CKPT_TRY(ckpt_quantize_check_types(quantize, err));
-  CKPT_TRY(take_type(&quantize->output_type, args, "output-tensor-type", err));
-  return take_type(&quantize->embedding_type, args, "token-embedding-type", err);
-}
-
-static ckpt_status find_preset(const ckpt_preset **out, ckpt_args *args, const char *name, ckpt_error *err) {
-  const char *list = "";
-  *out = ckpt_preset_find(name);
-  if (*out != NULL) return CKPT_OK;
-  for (uint32_t i = 0; i < CKPT_N_PRESETS && list != NULL; i++)
-    list = ckpt_arena_printf(&args->arena, "%s%s%s", list, i == 0 ? "" : " ", ckpt_preset_at(i)->name);
-  CKPT_TRY_ALLOC(list, err);
-  return ckpt_args_fail(args, err, "--type '%s' is none of: %s", name, list);
-}
 
 /* The path with the preset's name wherever it asks for it. */
 static ckpt_status fill_in(const char **out, ckpt_args *args, const char *path, const ckpt_preset *preset,
@@ -80,12 +27,11 @@ static bool is_typed(const char *const *outputs, uint32_t i, bool has_placeholde
 }
 
 static ckpt_status take_targets(ckpt_writing *writing, ckpt_args *args, ckpt_error *err) {
-  const char *const *types, *const *outputs;
+  const char *const *outputs;
   uint32_t n_types = 0, n_outputs = 0, n = 0;
   bool has_placeholder = false;
-  CKPT_TRY(ckpt_args_texts(&types, args, "type", err));
   CKPT_TRY(ckpt_args_texts(&outputs, args, "output", err));
-  while (types[n_types] != NULL) n_types++;
+  for (uint32_t at = 0; ckpt_args_next(args, "type", &at) != NULL;) n_types++;
   for (; outputs[n_outputs] != NULL; n_outputs++)
     has_placeholder = has_placeholder || strstr(outputs[n_outputs], PLACEHOLDER) != NULL;
   if (n_types > 1 && !has_placeholder)
@@ -95,10 +41,9 @@ static ckpt_status take_targets(ckpt_writing *writing, ckpt_args *args, ckpt_err
   CKPT_TRY_ALLOC(targets, err);
   for (uint32_t k = 0; k < n_outputs; k++) {
     const bool is_of_type = is_typed(outputs, k, has_placeholder);
-    if (!is_of_type) targets[n++] = (ckpt_convert_target){.path = outputs[k], .shard_size = writing->shard_size};
-    for (uint32_t i = 0; i < n_types && is_of_type; i++, n++) {
-      targets[n] = (ckpt_convert_target){0};
-      CKPT_TRY(find_preset(&targets[n].preset, args, types[i], err));
+    if (!is_of_type) targets[n++] = (ckpt_convert_target){.path = outputs[k], .shard_size = writing->target.shard_size};
+    for (uint32_t i = 0, at = 0; i < n_types && is_of_type; i++, n++) {
+      targets[n] = (ckpt_convert_target){.preset = ckpt_args_next(args, "type", &at)->preset};
       CKPT_TRY(fill_in(&targets[n].path, args, outputs[k], targets[n].preset, err));
     }
   }
@@ -108,20 +53,14 @@ static ckpt_status take_targets(ckpt_writing *writing, ckpt_args *args, ckpt_err
 }
 
 static int run(ckpt_args *args) {
-  ckpt_quantize_options quantize;
-  ckpt_writing writing = {
-      .selection = {.allow_overflow = ckpt_args_has(args, "allow-overflow"), .pre = ckpt_args_text(args, "pre", NULL)},
-      .shard_size = ckpt_args_size(args, "shard-size", 0),
-      .quantize = &quantize,
-      .is_one_file = true};
+  ckpt_writing writing = {.quantizes = true, .is_one_file = true};
   ckpt_index *imatrix = NULL;
   ckpt_error err = {0};
-  ckpt_status status = take_quantize(&quantize, args, &err);
-  if (status == CKPT_OK) status = ckpt_args_texts(&writing.selection.set, args, "set", &err);
-  if (status == CKPT_OK) status = ckpt_args_texts(&writing.selection.remove, args, "remove", &err);
+  ckpt_status status = ckpt_writing_read(&writing, args, &err);
+  if (status == CKPT_OK) status = ckpt_quantize_check_types(&writing.quantize, &err);
   if (status == CKPT_OK) status = take_targets(&writing, args, &err);
   if (status == CKPT_OK) status = ckpt_input_open_imatrix(&imatrix, args, &err);
-  quantize.imatrix = imatrix;
+  writing.quantize.imatrix = imatrix;
   const int exit_status = status == CKPT_OK ? ckpt_writing_run(args, &writing) : ckpt_report_error(args, &err);
   ckpt_index_free(imatrix);
   return exit_status;
@@ -146,7 +85,6 @@ const ckpt_verb ckpt_verb_quantize = {
         "  ckpt quantize model-f16.gguf -o 'model-{type}.gguf' --type Q8_0 --type Q6_K --type Q4_K_M\n"
         "  ckpt quantize checkpoint/ --like model/ -o 'out/{type}.gguf' -o out/hf/ --type Q8_0 --type Q4_K_M",
     .json = "as convert, and per output \"fallbacks\":[{\"name\",\"wanted\",\"dtype\",\"row\"}],\"imatrix_missing\":[]",
-    .options = options,
     .sets = CKPT_SET_RUN | CKPT_SET_INPUT | CKPT_SET_OUTPUT,
     .min_inputs = 1,
     .max_inputs = 1,

@@ -56,7 +56,8 @@ static void print_problem(const ckpt_finding *finding) {
   fputs("problem: ", stdout);
   print_place(finding->file, finding->tensor);
   fputs(": ", stdout);
-  ckpt_text_print(stdout, finding->message);
+  char text[2560];
+  ckpt_text_print(stdout, ckpt_report_finding_text(finding, text, sizeof text));
   putchar('\n');
   if (finding->n_more != 0) printf("problem: ... and %s more\n", ckpt_text_count(finding->n_more, count));
 }
@@ -115,7 +116,8 @@ static void write_json(const ckpt_args *args, const ckpt_scan *scan) {
     ckpt_emit_object(&json, NULL);
     ckpt_emit_text(&json, "file", finding->file);
     ckpt_emit_text(&json, "record", finding->tensor);
-    ckpt_emit_text(&json, "message", finding->message);
+    char text[2560];
+    ckpt_emit_text(&json, "message", ckpt_report_finding_text(finding, text, sizeof text));
     if (finding->n_more != 0) ckpt_emit_u64(&json, "n_more", finding->n_more);
     ckpt_emit_end(&json);
   }

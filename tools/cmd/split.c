@@ -1,19 +1,7 @@
 /* split.c - `ckpt split`: one checkpoint into shards. */
-#include "tools/cli/shared_options.h"
 #include "tools/report/writing.h"
 
-static const ckpt_option options[] = {{"shard-size", 0, CKPT_OPTION_SIZE, CKPT_OPTION_REQUIRED, "SIZE",
-                                       "bytes of tensors per file, at most; headers come on top"},
-                                      CKPT_OPTION_INCLUDE_ROW("model"),
-                                      CKPT_OPTION_END};
-
-static int run(ckpt_args *args) {
-  const ckpt_writing writing = {.selection = {.include = ckpt_args_text(args, "include", NULL)},
-                                .is_folder = true,
-                                .is_split = true,
-                                .shard_size = ckpt_args_size(args, "shard-size", 0)};
-  return ckpt_writing_run(args, &writing);
-}
+static int run(ckpt_args *args) { return ckpt_writing_of(args, (ckpt_writing){.is_folder = true, .is_split = true}); }
 
 const ckpt_verb ckpt_verb_split = {
     .name = "split",
@@ -25,7 +13,6 @@ const ckpt_verb ckpt_verb_split = {
         "that is larger "
         "than SIZE has a shard of its own.",
     .json = "as convert",
-    .options = options,
     .sets = CKPT_SET_RUN | CKPT_SET_INPUT | CKPT_SET_OUTPUT,
     .min_inputs = 1,
     .max_inputs = 1,

@@ -12,19 +12,10 @@
 #include "libckpt/index/masters.h"
 #include "libckpt/recipe/convert/receipt.h"
 #include "libckpt/recipe/select/select.h"
-#include "tools/cli/shared_options.h"
 #include "tools/report/job.h"
 #include "tools/report/proving.h"
 #include "tools/report/report.h"
 #include "tools/report/verification.h"
-
-static const ckpt_option options[] = {
-    {"headers", 0, CKPT_OPTION_FLAG, 0, NULL, "structure only; tensor bytes are not read"},
-    {"digest", 0, CKPT_OPTION_TEXT, 0, "ckpt1:HEX", "the content digest that it must have"},
-    {"manifest", 0, CKPT_OPTION_PATH, 0, "FILE", "a manifest of ckpt hash -o that it must match, tensor by tensor"},
-    {"sums", 0, CKPT_OPTION_PATH, 0, "FILE", "sha256sum lines that its files must match"},
-    {"receipt", 0, CKPT_OPTION_PATH, 0, "FILE", "run the receipt's plan again from its inputs into the digest"},
-    CKPT_OPTION_END};
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
 
@@ -77,7 +68,7 @@ static ckpt_status take_defect(ckpt_verification *v, ckpt_status status, const c
     *err = *defect;
     return status;
   }
-  return ckpt_findings_add(&v->findings, err, CKPT_PROBLEM, defect->file, defect->tensor, "%s", defect->message);
+  return ckpt_findings_add_error(&v->findings, err, CKPT_PROBLEM, defect->file, defect->tensor, defect);
 }
 
 /* ---- values and digests ------------------------------------------------------------------------------------------ */
@@ -105,7 +96,7 @@ static ckpt_status pass_tensor(void *arg, size_t item, ckpt_status status, const
   r->v->n_unread++;
   r->v->n_undecoded++;
   r->v->n_undecoded_bytes += tensor->n_bytes;
-  return ckpt_findings_add(&r->v->findings, err, CKPT_PROBLEM, known.file, known.tensor, "%s", known.message);
+  return ckpt_findings_add_error(&r->v->findings, err, CKPT_PROBLEM, known.file, known.tensor, &known);
 }
 
 static ckpt_status take_slice(void *arg, const ckpt_plan *plan, size_t first, size_t end, ckpt_error *err) {
@@ -137,7 +128,7 @@ static ckpt_status take_digests(ckpt_verification *v, const ckpt_hashing *hashin
   v->is_formed = tie.status == CKPT_OK && v->n_unread == 0 && !is_of_none;
   v->content = v->actual->digest;
   if (tie.status == CKPT_OK) return CKPT_OK;
-  return ckpt_findings_add(&v->findings, err, CKPT_PROBLEM, tie.file, tie.tensor, "%s", tie.message);
+  return ckpt_findings_add_error(&v->findings, err, CKPT_PROBLEM, tie.file, tie.tensor, &tie);
 }
 
 static ckpt_status read_values(ckpt_verification *v, ckpt_error *err) {
@@ -164,7 +155,7 @@ static ckpt_status warn_of_tie(ckpt_verification *v, ckpt_error *err) {
   const ckpt_index *index = v->input.index;
   CKPT_TRY(ckpt_arch_unstated_tie(index, index->architecture, &v->args->arena, &note, err));
   if (note == NULL) return CKPT_OK;
-  return ckpt_findings_add(&v->findings, err, CKPT_WARNING, index->path, NULL, "%s", note);
+  return ckpt_findings_add(&v->findings, err, CKPT_WARNING, index->path, NULL, "%s (--like MODEL)", note);
 }
 
 static ckpt_status compare_digests(ckpt_verification *v, ckpt_error *err) {
@@ -213,8 +204,7 @@ static void take_difference(void *arg, const ckpt_error *problem) {
   if (problem->status == CKPT_OK)
     ckpt_report_note(r->v->args, "%s: %s", problem->file, problem->message);
   else if (r->status == CKPT_OK)
-    r->status = ckpt_findings_add(&r->v->findings, r->err, CKPT_PROBLEM, problem->file, problem->tensor, "%s",
-                                  problem->message);
+    r->status = ckpt_findings_add_error(&r->v->findings, r->err, CKPT_PROBLEM, problem->file, problem->tensor, problem);
 }
 
 static ckpt_status check_receipt(ckpt_verification *v, ckpt_error *err) {
@@ -251,7 +241,7 @@ static ckpt_status say_undigested(ckpt_verification *v, bool has_sums, ckpt_erro
     CKPT_TRY(ckpt_findings_add(&v->findings, err, CKPT_UNPROVEN, NULL, NULL, format, "side files", files.text));
   if (keys.n != 0)
     CKPT_TRY(ckpt_findings_add(&v->findings, err, CKPT_UNPROVEN, NULL, NULL, format, "metadata", keys.text));
-  if (has_sums || ckpt_objects_count(index->objects) == 0) return CKPT_OK;
+  if (has_sums || ckpt_objects_count(index) == 0) return CKPT_OK;
   ckpt_name_list objects = {.n = 0};
   for (uint64_t i = 0; i < index->objects->n; i++) ckpt_name_list_add(&objects, index->objects->items[2 * i]->text);
   return ckpt_findings_add(&v->findings, err, CKPT_UNPROVEN, NULL, NULL, format, "objects", objects.text);
@@ -265,9 +255,10 @@ static ckpt_status say_not_compared(ckpt_verification *v, const char *include, c
   for (uint32_t i = 0; i < index->n_tensors; i++)
     n_others += !ckpt_role_included(include, (ckpt_role)index->tensors[i].role, NULL) &&
                 !ckpt_master_stands(index, &index->tensors[i]);
+  char weights[512];
   if (is_master)
     CKPT_TRY(ckpt_findings_add(&v->findings, err, CKPT_UNPROVEN, NULL, NULL, "%s: the digest is of the masters alone",
-                               index->weights_note));
+                               ckpt_report_weights(index, weights, sizeof weights)));
   if (n_others != 0)
     CKPT_TRY(ckpt_findings_add(
         &v->findings, err, CKPT_UNPROVEN, NULL, NULL,
@@ -383,8 +374,7 @@ typedef struct opening {
 static void take_reported(void *arg, const ckpt_error *defect) {
   opening *o = arg;
   if (o->status == CKPT_OK)
-    o->status =
-        ckpt_findings_add(&o->v->findings, o->err, CKPT_PROBLEM, defect->file, defect->tensor, "%s", defect->message);
+    o->status = ckpt_findings_add_error(&o->v->findings, o->err, CKPT_PROBLEM, defect->file, defect->tensor, defect);
 }
 
 /* Whether there is something at the path, which is no checkpoint or none that can be read. Of a folder as a whole it is
@@ -402,7 +392,7 @@ static bool is_unopened(const ckpt_verification *v, const ckpt_error *defect) {
 static ckpt_status verify_files(ckpt_verification *v, const ckpt_error *defect, ckpt_error *err) {
   static const char *const others[] = {"digest", "manifest", "receipt"};
   bool is_listed;
-  CKPT_TRY(ckpt_findings_add(&v->findings, err, CKPT_PROBLEM, defect->file, defect->tensor, "%s", defect->message));
+  CKPT_TRY(ckpt_findings_add_error(&v->findings, err, CKPT_PROBLEM, defect->file, defect->tensor, defect));
   for (size_t i = 0; i < sizeof others / sizeof *others; i++)
     if (ckpt_args_has(v->args, others[i]))
       CKPT_TRY(ckpt_findings_add(&v->findings, err, CKPT_UNPROVEN, NULL, NULL,
@@ -459,7 +449,6 @@ const ckpt_verb ckpt_verb_verify = {
         "digest is, too; \"n_more\" "
         "on the last of 1,000 problems or 20 warnings of one kind counts those that are not "
         "listed",
-    .options = options,
     .sets = CKPT_SET_RUN | CKPT_SET_INPUT,
     .min_inputs = 1,
     .max_inputs = 1,

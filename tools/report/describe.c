@@ -173,20 +173,27 @@ static ckpt_status describe_notes(const ckpt_described *d, const ckpt_output *ou
   const char **next = ckpt_arena_array(d->arena, (size_t)n_notes + MAX_NOTES + 1, sizeof *next), *note;
   CKPT_TRY_ALLOC(next, err);
   written->notes = next;
-  if (output == d->plan->outputs && d->input->index->weights_note != NULL) *next++ = d->input->index->weights_note;
+  char text[1536];
+  if (output == d->plan->outputs && d->input->index->weights_note != 0)
+    CKPT_TRY_ALLOC(*next++ = ckpt_arena_copy(d->arena, ckpt_report_weights(d->input->index, text, sizeof text)), err);
   if (strcmp(output->format->name, "hf") == 0 && !holds_config(output))
     CKPT_TRY(add_note(d, output, &next, "no config.json, transformers cannot load this folder (--like MODEL)", err));
-  if (output->format->caps.ggml && ckpt_index_metadata(output->described, CKPT_GGUF_ARCHITECTURE) == NULL)
+  if (output->format->caps.typed_metadata && ckpt_index_metadata(output->described, CKPT_GGUF_ARCHITECTURE) == NULL)
     CKPT_TRY(add_note(d, output, &next, "no " CKPT_GGUF_ARCHITECTURE ", llama.cpp cannot load this file", err));
-  if (output->format->caps.graphs && output->described->graph == NULL)
+  if (output->format->caps.graph && output->described->graph == NULL)
     CKPT_TRY(add_note(d, output, &next, "no graph, ONNX Runtime cannot run this model (--graph MODEL)", err));
   if (output->is_of_none)
     CKPT_TRY(
         add_note(d, output, &next, "no digest, for none of its tensors is the model's (ckpt hash --include all)", err));
-  for (uint32_t i = 0; i < n_notes; i++) CKPT_TRY(add_note(d, output, &next, output->described->notes[i].text, err));
+  for (uint32_t i = 0; i < n_notes; i++) {
+    const ckpt_note *from = &output->described->notes[i];
+    CKPT_TRY_ALLOC(note = ckpt_arena_copy(d->arena, ckpt_report_note_text(from, from->text, text, sizeof text)), err);
+    CKPT_TRY(add_note(d, output, &next, note, err));
+  }
   CKPT_TRY(add_note(d, output, &next, output->layout.note, err));
   const char *architecture = holds_config(output) ? output->described->architecture : "";
   CKPT_TRY(ckpt_arch_unstated_tie(output->described, architecture, d->arena, &note, err));
+  if (note != NULL) CKPT_TRY_ALLOC(note = ckpt_arena_printf(d->arena, "%s (--like MODEL)", note), err);
   CKPT_TRY(add_note(d, output, &next, note, err));
   CKPT_TRY(describe_stale(d, output, &note, err));
   CKPT_TRY(add_note(d, output, &next, note, err));
@@ -220,7 +227,7 @@ static ckpt_status describe(const ckpt_described *d, const ckpt_output *output, 
                             .n_tensors = output->described->n_tensors,
                             .n_bytes = ckpt_output_bytes(output),
                             .weights = d->input->index->weights,
-                            .quantized = d->writing->quantize == NULL ? NULL : output->quantized,
+                            .quantized = !d->writing->quantizes ? NULL : output->quantized,
                             .dropped = dropped,
                             .digest = output->digest,
                             .is_of_none = output->is_of_none};

@@ -85,7 +85,9 @@ void ckpt_input_print_notes(const ckpt_args *args, const ckpt_input *input) {
   bool has_closing_lines = (args->verb->sets & CKPT_SET_OUTPUT) != 0; /* the weights are said there */
   for (uint32_t i = 0; i < input->index->n_notes; i++) {
     const ckpt_note *note = &input->index->notes[i];
-    if (note->text != input->index->weights_note || !has_closing_lines)
-      ckpt_report_note(args, "%s: %s", note->file != NULL ? note->file : input->index->path, note->message);
+    char text[1536];
+    if (i + 1 != input->index->weights_note || !has_closing_lines)
+      ckpt_report_note(args, "%s: %s", note->file != NULL ? note->file : input->index->path,
+                       ckpt_report_note_text(note, note->message, text, sizeof text));
   }
 }

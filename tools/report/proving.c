@@ -17,13 +17,16 @@
 
 /* ---- running ----------------------------------------------------------------------------------------------------- */
 
-static void print_row(void *arg, const char *line) {
-  (void)arg;
+static void print_row(void *arg, const char *line, const char *from) {
+  (void)arg, (void)from;
   ckpt_text_print(stdout, line);
   putchar('\n');
 }
 
-static void emit_row(void *arg, const char *line) { ckpt_emit_text(arg, NULL, line); }
+static void emit_row(void *arg, const char *line, const char *from) {
+  (void)from;
+  ckpt_emit_text(arg, NULL, line);
+}
 
 static ckpt_status check_rows(void *arg, const ckpt_plan *plan, ckpt_error *err) {
   (void)arg, (void)plan, (void)err;
@@ -71,7 +74,7 @@ void ckpt_proving_emit_planned(const ckpt_args *args, const ckpt_planned *planne
 void ckpt_proving_plan(const ckpt_args *args, const char *row, const ckpt_planned *planned) {
   ckpt_emitter json;
   if (!args->json) {
-    if (row != NULL) print_row(NULL, row);
+    if (row != NULL) print_row(NULL, row, NULL);
     if (row != NULL)
       ckpt_proving_print_planned(planned);
     else
@@ -82,7 +85,7 @@ void ckpt_proving_plan(const ckpt_args *args, const char *row, const ckpt_planne
   ckpt_emit_object(&json, NULL);
   ckpt_emit_text(&json, "status", "ok");
   ckpt_emit_array(&json, "rows");
-  if (row != NULL) emit_row(&json, row);
+  if (row != NULL) emit_row(&json, row, NULL);
   ckpt_emit_end(&json);
   ckpt_proving_emit_planned(args, planned, &json);
 }

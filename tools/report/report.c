@@ -25,16 +25,39 @@ static void print_line(const char *head, const char *text) {
 
 static const char *or_null(const char *text) { return text[0] == '\0' ? NULL : text; }
 
+const char *ckpt_report_text(const ckpt_error *err, char *out, size_t n_bytes) {
+  char message[2048];
+  snprintf(out, n_bytes, "%s%s%s%s%s%s", err->file, err->file[0] ? ": " : "", err->tensor[0] ? "tensor '" : "",
+           err->tensor, err->tensor[0] ? "': " : "",
+           ckpt_error_message(err, ckpt_option_name_field, message, sizeof message));
+  return out;
+}
+
+const char *ckpt_report_note_text(const ckpt_note *note, const char *message, char *out, size_t n_bytes) {
+  return ckpt_advice_text(message, note->advice, "", ckpt_option_name_field, out, n_bytes);
+}
+
+const char *ckpt_report_finding_text(const ckpt_finding *finding, char *out, size_t n_bytes) {
+  return ckpt_advice_text(finding->message, finding->advice, finding->value, ckpt_option_name_field, out, n_bytes);
+}
+
+const char *ckpt_report_weights(const ckpt_index *index, char *out, size_t n_bytes) {
+  if (index->weights_note == 0) return NULL;
+  const ckpt_note *note = &index->notes[index->weights_note - 1];
+  return ckpt_report_note_text(note, note->text, out, n_bytes);
+}
+
 void ckpt_report_line(const ckpt_error *err) {
-  char text[2048];
-  print_line("ckpt: ", ckpt_error_text(err, text, sizeof text));
+  char text[3072];
+  print_line("ckpt: ", ckpt_report_text(err, text, sizeof text));
 }
 
 void ckpt_report_emit_error(ckpt_emitter *json, const ckpt_error *err) {
   ckpt_emit_object(json, "error");
   ckpt_emit_text(json, "file", or_null(err->file));
   ckpt_emit_text(json, "tensor", or_null(err->tensor));
-  ckpt_emit_text(json, "message", err->message);
+  char message[2048];
+  ckpt_emit_text(json, "message", ckpt_error_message(err, ckpt_option_name_field, message, sizeof message));
   ckpt_emit_end(json);
 }
 

@@ -53,6 +53,15 @@ typedef struct ckpt_written {
   bool is_of_none; /* that digest, which is then none to print */
 } ckpt_written;
 
+/* What is said of an error, a note (its text or its message) and a finding: with what to do about it, in the command's
+ * words. Returns out. */
+const char *ckpt_report_text(const ckpt_error *err, char *out, size_t n_bytes);
+const char *ckpt_report_note_text(const ckpt_note *note, const char *message, char *out, size_t n_bytes); /* as above */
+const char *ckpt_report_finding_text(const ckpt_finding *finding, char *out, size_t n_bytes);             /* as above */
+
+/* The same of the choice of weights; NULL where there was none. */
+const char *ckpt_report_weights(const ckpt_index *index, char *out, size_t n_bytes);
+
 /* `not written: ...` where something was dropped, with the output's path before it if is_named; the same for --json. */
 void ckpt_report_dropped(FILE *out, const ckpt_written *output, bool is_named);
 void ckpt_report_emit_dropped(ckpt_emitter *json, const ckpt_written *output); /* as above */

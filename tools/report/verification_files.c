@@ -122,7 +122,7 @@ static ckpt_status find_listed(ckpt_verification *v, const ckpt_listed *listed, 
       continue;
     }
     ckpt_status status = ckpt_source_add(source, name, &promised[*n].file, &size, &absent);
-    if (status == CKPT_ENOMEM) return ckpt_fail(err, status, NULL, NULL, "%s", absent.message);
+    if (status == CKPT_ENOMEM) return ckpt_fail_as(err, status, NULL, NULL, &absent);
     if (status == CKPT_OK)
       ++*n;
     else

@@ -18,7 +18,8 @@ static void print_findings(const ckpt_verification *v) {
       if (finding->file != NULL) ckpt_text_print(stdout, finding->file), fputs(": ", stdout);
       if (finding->tensor != NULL)
         fputs("tensor '", stdout), ckpt_text_print(stdout, finding->tensor), fputs("': ", stdout);
-      ckpt_text_print(stdout, finding->message);
+      char text[2560];
+      ckpt_text_print(stdout, ckpt_report_finding_text(finding, text, sizeof text));
       putchar('\n');
       if (finding->n_more != 0)
         printf("%s: ... and %s more of this kind\n", heads[kind], ckpt_text_count(finding->n_more, count));
@@ -59,14 +60,16 @@ static void write_list(ckpt_emitter *json, const ckpt_verification *v, const cha
   for (size_t i = 0; i < v->findings.n; i++) {
     const ckpt_finding *finding = &v->findings.items[i];
     if (finding->kind != kind) continue;
+    char text[2560];
+    (void)ckpt_report_finding_text(finding, text, sizeof text);
     if (kind == CKPT_PROVEN || kind == CKPT_UNPROVEN) {
-      ckpt_emit_text(json, NULL, finding->message);
+      ckpt_emit_text(json, NULL, text);
       continue;
     }
     ckpt_emit_object(json, NULL);
     ckpt_emit_text(json, "file", finding->file);
     ckpt_emit_text(json, "tensor", finding->tensor);
-    ckpt_emit_text(json, "message", finding->message);
+    ckpt_emit_text(json, "message", text);
     if (finding->n_more != 0) ckpt_emit_u64(json, "n_more", finding->n_more);
     ckpt_emit_end(json);
   }
@@ -100,7 +103,11 @@ static void write_json(const ckpt_verification *v) {
 static void print_notes(const ckpt_verification *v) {
   const ckpt_index *index = v->input.index;
   for (uint32_t i = 0; index != NULL && i < index->n_notes; i++)
-    if (!index->notes[i].is_problem) ckpt_report_note(v->args, "%s: %s", index->path, index->notes[i].text);
+    if (!index->notes[i].is_problem) {
+      char text[1536];
+      ckpt_report_note(v->args, "%s: %s", index->path,
+                       ckpt_report_note_text(&index->notes[i], index->notes[i].text, text, sizeof text));
+    }
 }
 
 void ckpt_verification_print(const ckpt_verification *v) {

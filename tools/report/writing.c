@@ -32,20 +32,6 @@ typedef struct job {
   ckpt_sink *receipt; /* NULL without --receipt */
 } job;
 
-ckpt_status ckpt_writing_casts(ckpt_convert_options *selection, ckpt_args *args, ckpt_error *err) {
-  size_t n = 0;
-  for (uint32_t at = 0; ckpt_args_next(args, "dtype", &at) != NULL;) n++;
-  ckpt_cast_rule *rules = ckpt_arena_array(&args->arena, n + 1, sizeof *rules);
-  CKPT_TRY_ALLOC(rules, err);
-  n = 0;
-  const ckpt_arg *arg;
-  for (uint32_t at = 0; (arg = ckpt_args_next(args, "dtype", &at)) != NULL;)
-    if (arg->dtype != CKPT_DTYPE_NONE) rules[n++] = (ckpt_cast_rule){arg->pattern, arg->dtype}; /* auto is no rule */
-  selection->casts = rules;
-  selection->n_casts = n;
-  return CKPT_OK;
-}
-
 /* ---- planning ---------------------------------------------------------------------------------------------------- */
 
 /* The shards of what split cuts: a folder in the input's own format where that has them. */
@@ -66,7 +52,7 @@ static bool names_shardable(const char *path) {
 
 /* Whether an output of quantize is the model itself, in whatever form. */
 static bool is_plain(const ckpt_writing *w, const ckpt_convert_target *target) {
-  return w->quantize != NULL && target->preset == NULL;
+  return w->quantizes && target->preset == NULL;
 }
 
 /* The outputs as given, but a folder before what is written into it. */
@@ -79,17 +65,12 @@ static ckpt_status make_targets(job *j, uint32_t *n_targets, ckpt_error *err) {
   j->targets = ckpt_arena_array(&j->args->arena, n, sizeof *j->targets);
   CKPT_TRY_ALLOC(j->targets, err);
   for (uint32_t i = 0; i < n; i++) {
-    ckpt_convert_target target = w->targets != NULL ? w->targets[i]
-                                                    : (ckpt_convert_target){.path = outputs[i],
-                                                                            .to = w->to,
-                                                                            .shard_size = w->shard_size,
-                                                                            .world = w->world,
-                                                                            .stage = w->stage,
-                                                                            .zstd_level = w->zstd_level};
+    ckpt_convert_target target = w->targets != NULL ? w->targets[i] : w->target;
+    if (w->targets == NULL) target.path = outputs[i];
     if (w->is_split) CKPT_TRY(cut(j, &target, err));
     if (w->is_one_file && !is_plain(w, &target) && !names_shardable(target.path))
       return ckpt_args_fail(j->args, err, "writes one file, and %s is not named as one (%s)", target.path,
-                            w->quantize != NULL ? "*.gguf" : "*.safetensors or *.gguf");
+                            w->quantizes ? "*.gguf" : "*.safetensors or *.gguf");
     uint32_t at = 0;
     while (at < i && ckpt_path_below(target.path, j->targets[at].path) == NULL) at++;
     memmove(j->targets + at + 1, j->targets + at, (i - at) * sizeof *j->targets);
@@ -116,7 +97,7 @@ static ckpt_status open_graph(job *j, ckpt_error *err) {
 static ckpt_status open_input(job *j, ckpt_error *err) {
   CKPT_TRY(ckpt_input_open(&j->input, j->args, 0, err));
   if (!j->writing->has_ranks || !j->input.index->is_unwrapped) return CKPT_OK;
-  const ckpt_format *to = ckpt_format_find(j->writing->to), *from = ckpt_format_find(j->input.index->format);
+  const ckpt_format *to = ckpt_format_find(j->writing->target.to), *from = ckpt_format_find(j->input.index->format);
   if (to == NULL || from == NULL || !to->caps.masters || !from->caps.masters) return CKPT_OK;
   ckpt_input_close(&j->input);
   CKPT_TRY(ckpt_input_open_all(&j->input, j->args, 0, true, NULL, NULL, err));
@@ -131,7 +112,6 @@ static ckpt_status make_request(job *j, ckpt_error *err) {
   j->options = j->writing->selection;
   j->options.struct_size = sizeof j->options;
   j->options.input = args->inputs[0];
-  j->options.force = ckpt_args_has(args, "force");
   j->options.stored_names = j->input.index->is_stored;
   j->request = (ckpt_convert_request){.verb = args->verb->name,
                                       .from = j->input.index,
@@ -141,7 +121,7 @@ static ckpt_status make_request(job *j, ckpt_error *err) {
                                       .targets = j->targets,
                                       .n_targets = n,
                                       .options = &j->options,
-                                      .quantize = j->writing->quantize};
+                                      .quantize = j->writing->quantizes ? &j->writing->quantize : NULL};
   return CKPT_OK;
 }
 
@@ -208,9 +188,9 @@ static ckpt_status refuse_part(const job *j, ckpt_error *err) {
 static ckpt_status refuse_left(const job *j, ckpt_error *err) {
   const ckpt_index *index = j->input.index;
   for (uint32_t i = 0; i < index->n_notes && strcmp(j->options.include, "all") == 0; i++)
-    if (index->notes[i].is_training)
-      return ckpt_fail(err, CKPT_EUNSUPPORTED, index->path, NULL, "%s (--drop optimizer goes on without)",
-                       index->notes[i].text);
+    if (index->notes[i].kind == CKPT_NOTE_STATE_LEFT)
+      return ckpt_advise(ckpt_fail(err, CKPT_EUNSUPPORTED, index->path, NULL, "%s", index->notes[i].text), err,
+                         "%include=no-optimizer goes on without");
   return CKPT_OK;
 }
 
@@ -264,19 +244,18 @@ typedef struct row_printer {
   uint32_t row, sink;
 } row_printer;
 
-static void emit_row(ckpt_emitter *json, const ckpt_row *row, const char *line) {
-  const char *from = strstr(line, "] <- ");
+static void emit_row(ckpt_emitter *json, const ckpt_row *row, const char *from) {
   ckpt_emit_object(json, NULL);
   ckpt_emit_text(json, "name", row->tensor->name);
   ckpt_emit_text(json, "dtype", ckpt_dtype_name((ckpt_dtype)row->expr->dtype));
   ckpt_emit_array(json, "shape");
   for (uint32_t axis = 0; axis < row->expr->rank; axis++) ckpt_emit_u64(json, NULL, row->expr->shape[axis]);
   ckpt_emit_end(json);
-  ckpt_emit_text(json, "from", from == NULL ? line : from + strlen("] <- "));
+  ckpt_emit_text(json, "from", from);
   ckpt_emit_end(json);
 }
 
-static void print_row(void *arg, const char *line) {
+static void print_row(void *arg, const char *line, const char *from) {
   row_printer *printer = arg;
   const ckpt_row *row;
   do {
@@ -284,7 +263,7 @@ static void print_row(void *arg, const char *line) {
   } while (row->sink < printer->plan->n_outputs && row->tensor == NULL); /* dropped by its format: not printed */
   if (row->output != printer->sink) return;
   if (printer->json != NULL) {
-    emit_row(printer->json, row, line);
+    emit_row(printer->json, row, from);
     return;
   }
   ckpt_text_print(stdout, line);
@@ -354,7 +333,7 @@ static ckpt_status show_plan(const job *j, ckpt_error *err) {
     ckpt_text_print(stdout, outputs[i].path);
     printf(": %s, %s tensor%s, %s%s%s\n", outputs[i].format, ckpt_text_count(outputs[i].n_tensors, count),
            ckpt_plural(outputs[i].n_tensors), is_sized(&plan->outputs[i]) ? "" : "about ",
-           ckpt_text_size(outputs[i].n_bytes, write), j->writing->zstd_level != 0 ? " before compression" : "");
+           ckpt_text_size(outputs[i].n_bytes, write), is_sized(&plan->outputs[i]) ? "" : " before compression");
     ckpt_report_dropped(stdout, &outputs[i], false);
     for (size_t k = 0; outputs[i].notes != NULL && outputs[i].notes[k] != NULL; k++) puts(outputs[i].notes[k]);
   }
@@ -414,7 +393,7 @@ static void say_data_beside(const job *j) {
     struct stat st;
     if (found != NULL && (found->kept_old[0] != '\0' || found->kept_beside[0] != '\0'))
       continue; /* whose data they may be */
-    if (!output->format->caps.graphs || output->layout.n_files != 1 || output->options.link_folder != NULL) continue;
+    if (!output->format->caps.graph || output->layout.n_files != 1 || output->options.folder != NULL) continue;
     if ((size_t)snprintf(path, sizeof path, "%s.data", output->path) < sizeof path && lstat(path, &st) == 0)
       ckpt_report_note(j->args,
                        "%s stays beside it, which has no part in it (remove it, unless another model needs it)", path);
@@ -452,4 +431,10 @@ int ckpt_writing_run(ckpt_args *args, const ckpt_writing *writing) {
   ckpt_input_close(&j.input);
   ckpt_index_free(j.graph);
   return status == CKPT_OK ? CKPT_EXIT_DONE : ckpt_report_error(args, &err);
+}
+
+int ckpt_writing_of(ckpt_args *args, ckpt_writing writing) {
+  ckpt_error err = {0};
+  if (ckpt_writing_read(&writing, args, &err) != CKPT_OK) return ckpt_report_error(args, &err);
+  return ckpt_writing_run(args, &writing);
 }

@@ -7,23 +7,26 @@
 
 /* What a verb makes of its command line. */
 typedef struct ckpt_writing {
-  ckpt_convert_options selection;     /* casts, patterns, include, allow_overflow */
-  const char *to;                     /* format of every output; NULL: by their suffixes */
-  uint64_t shard_size;                /* 0: the format's default */
-  uint32_t world, stage, zstd_level;  /* as above, and 0: none */
-  const ckpt_convert_target *targets; /* what to write where; NULL: each -o as the fields above have it */
+  ckpt_convert_options selection;     /* casts, patterns, include, allow_overflow, force */
+  ckpt_convert_target target;         /* what every output is asked for; its path is none */
+  const ckpt_convert_target *targets; /* what to write where; NULL: each -o as `target` has it */
   uint32_t n_targets;
-  const ckpt_quantize_options *quantize; /* of targets with a preset */
-  bool is_one_file, is_folder;           /* what every output must be */
-  bool is_split;                         /* the format is the input's own, in shards */
-  bool has_ranks, is_whole;              /* every output's format is cut among ranks; none is */
-  bool drops_nothing;                    /* what an output's format cannot hold is an error */
+  ckpt_quantize_options quantize; /* of targets with a preset, where it quantizes */
+  bool quantizes;
+  bool is_one_file, is_folder; /* what every output must be */
+  bool is_split;               /* the format is the input's own, in shards */
+  bool has_ranks, is_whole;    /* every output's format is cut among ranks; none is */
+  bool drops_nothing;          /* what an output's format cannot hold is an error */
 } ckpt_writing;
 
-/* The --dtype rules of the command line, in its arena. */
-ckpt_status ckpt_writing_casts(ckpt_convert_options *selection, ckpt_args *args, ckpt_error *err);
+/* Adds what the options of the command line say, each to what its row names (tools/cli/options.def). Text is in the
+ * args' arena. */
+ckpt_status ckpt_writing_read(ckpt_writing *writing, ckpt_args *args, ckpt_error *err);
 
 /* Opens the input, plans, and prints the plan or runs it. Returns the exit status. */
 int ckpt_writing_run(ckpt_args *args, const ckpt_writing *writing);
+
+/* Both. */
+int ckpt_writing_of(ckpt_args *args, ckpt_writing writing);
 
 #endif

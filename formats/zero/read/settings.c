@@ -208,6 +208,5 @@ ckpt_status ckpt_zero_note_left(const ckpt_zero *zero, ckpt_error *err) {
   if (zero->n_left == 0) return CKPT_OK;
   if (zero->n_left > 1) snprintf(more, sizeof more, " and %llu more", (unsigned long long)zero->n_left - 1);
   CKPT_TRY(ckpt_index_note(zero->index, false, err, "not read: %s%s (%s)", zero->left, more, zero->left_why));
-  zero->index->notes[zero->index->n_notes - 1].is_training = true;
-  return CKPT_OK;
+  return ckpt_index_note_is(zero->index, CKPT_NOTE_STATE_LEFT, NULL, err);
 }

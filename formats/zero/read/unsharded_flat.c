@@ -87,8 +87,7 @@ static ckpt_status note_numbers(ckpt_zero *zero, uint64_t n_model, ckpt_error *e
                              "the optimizer has a row of %llu masters, the model %llu elements, and nothing says which "
                              "of them are trained: its states are called by number",
                              (ull)zero->flats[0].n, (ull)n_model));
-  index->notes[index->n_notes - 1].is_training = true;
-  return CKPT_OK;
+  return ckpt_index_note_is(index, CKPT_NOTE_STATE_LEFT, NULL, err);
 }
 
 ckpt_status ckpt_zero_add_flat(ckpt_zero *zero, const ckpt_zero_file *file, bool *is_read, ckpt_error *err) {

@@ -456,16 +456,16 @@ typedef struct ckpt_zero_copies {
 ckpt_status ckpt_zero_read(ckpt_index *index, const ckpt_zero_reading *reading, const ckpt_open_options *options,
                            ckpt_zero_copies *copies, ckpt_error *err);
 
-/* ---- formats/zero/verify/verify.c ---- */
+/* ---- formats/zero/verify/copies.c ---- */
 
-/* What tensor-parallel ranks have copies of is the same on all of them; see ckpt_format. */
-ckpt_status ckpt_zero_verify(struct ckpt_findings *findings, const ckpt_index *index, const ckpt_run_options *run,
-                             ckpt_error *err);
+/* What other tensor-parallel ranks have of what all have, and other stages of tied modules; as ckpt_format's slot. */
+ckpt_status ckpt_zero_copies_show(const ckpt_index *index, ckpt_copy_visit *visit, void *arg, ckpt_error *err);
 
 /* ---- formats/zero/verify/same_ranks.c ---- */
 
-/* No rank's optimizer file is another's of the same shard. */
-ckpt_status ckpt_zero_verify_ranks(struct ckpt_findings *findings, const ckpt_index *index, ckpt_error *err);
+/* No rank's optimizer file is another's of the same shard; as ckpt_format's slot. */
+ckpt_status ckpt_zero_verify(struct ckpt_findings *findings, const ckpt_index *index, const ckpt_run_options *run,
+                             ckpt_error *err);
 
 /* ---- universal.c ---- */
 

@@ -121,7 +121,9 @@ static ckpt_status judge(ckpt_findings *findings, const ckpt_index *index, const
   return CKPT_OK;
 }
 
-ckpt_status ckpt_zero_verify_ranks(ckpt_findings *findings, const ckpt_index *index, ckpt_error *err) {
+ckpt_status ckpt_zero_verify(ckpt_findings *findings, const ckpt_index *index, const ckpt_run_options *run,
+                             ckpt_error *err) {
+  (void)run;
   const uint32_t n_files = ckpt_source_count(index->source);
   print *prints = calloc((size_t)n_files + 1, sizeof *prints);
   uint8_t *known = calloc((size_t)n_files + 1, sizeof *known);

@@ -115,10 +115,9 @@ static ckpt_status cut_group(const rank_file *f, row *r, const ckpt_zero_group *
     const ckpt_tensor *tensor = of_slot(f->run, &f->run->params[group->first + i], slot);
     const uint64_t end = at + tensor->n_elements, from = at > s.begin ? at : s.begin, to = end < s.end ? end : s.end;
     if (is_whole && from < to && to - from != tensor->n_elements)
-      return ckpt_fail(
-          err, CKPT_EUNSUPPORTED, NULL, tensor->name,
-          "Muon's, of which stages 1 and 2 keep all on each of the ranks that have a part (--stage 3, --dp "
-          "1, or --drop optimizer)");
+      return ckpt_advise(ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name,
+                                   "Muon's, of which stages 1 and 2 keep all on each of the ranks that have a part"),
+                         err, "%stage=3, %world=1, or %include=no-optimizer");
     if (from < to) add_range(r, number_of(f->run, tensor), from - at, to - from);
     at = end;
   }
@@ -373,7 +372,7 @@ static ckpt_status note_frozen(const ckpt_zero_run *run, const model_file *any, 
   run->layout->note = ckpt_arena_printf(
       run->arena,
       "%u tensor%s that no group of the optimizer names count as frozen parameters (%.200s%s): an engine of stage 3 "
-      "refuses those that are buffers of its model (--stage 2 does not tell them apart)",
+      "refuses those that are buffers of its model (stage 2 does not tell them apart)",
       any->n_frozen, ckpt_plural(any->n_frozen), first, any->n_frozen == 1 ? "" : ", ...");
   CKPT_TRY_ALLOC(run->layout->note, err);
   return CKPT_OK;
@@ -420,16 +419,21 @@ static ckpt_status lay_models(const ckpt_zero_run *run, const char *tag, uint32_
   return ckpt_zero_lay(run, name, root, run->n_leaves, ckpt_zero_item, run, err);
 }
 
+const ckpt_format_option ckpt_zero_options[] = {
+    {"stage", .least = 1, .most = CKPT_ZERO_STAGES, .if_absent = CKPT_ZERO_STAGES,
+     .help = "how much of the model's states is cut among ranks"},
+    {NULL}};
+
 ckpt_status ckpt_zero_layout(ckpt_layout *layout, const ckpt_layout_options *options, ckpt_error *err) {
-  const uint32_t stage = options->stage == 0 ? CKPT_ZERO_STAGES : options->stage;
+  const uint32_t stage = (uint32_t)ckpt_format_value_of(&options->values, &ckpt_zero_options[0]);
   ckpt_zero_run *run;
   if (stage > CKPT_ZERO_STAGES) return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "stage %u (ZeRO has 1 to 3)", stage);
   CKPT_TRY(ckpt_zero_run_find(&run, layout, stage, options->world, err));
   layout->is_folder = true;
   if (!run->has_order)
-    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL,
-                     "parameters stand in the order of an optimizer in ZeRO, and the input names none (--to universal "
-                     "goes by names)");
+    return ckpt_advise(ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL,
+                                 "parameters stand in the order of an optimizer in ZeRO, and the input names none"),
+                       err, "%to=universal goes by names");
   if (stage == 3) CKPT_TRY(ckpt_zero_run_split(run, SUB_GROUP_SIZE, err));
   CKPT_TRY(ckpt_zero_run_share(run, err));
   const char *tag = ckpt_zero_tag(run);

@@ -184,9 +184,9 @@ static ckpt_status keep_torch(reducer *r, const ckpt_object *whole, const ckpt_o
 }
 
 static ckpt_status reduce(reducer *r, ckpt_error *err) {
-  const ckpt_object *given = r->described->objects, *whole = ckpt_object_get(given, CKPT_TORCH_OBJECT);
+  const ckpt_object *given = r->described->objects, *whole = r->described->whole;
   const ckpt_object *parts;
-  CKPT_TRY(ckpt_torch_state_parts(&parts, r->described, err));
+  CKPT_TRY(ckpt_index_parts(&parts, r->described, err));
   r->objects = ckpt_object_new(r->losses->arena, CKPT_OBJECT_DICT, given->n + (parts == NULL ? 0 : parts->n), NULL);
   CKPT_TRY_ALLOC(r->objects, err);
   r->objects->n = 0;
@@ -297,6 +297,6 @@ ckpt_status ckpt_zero_normalize(ckpt_index *described, ckpt_losses *losses, ckpt
   ckpt_status status = reduce(&r, err);
   ckpt_torch_copier_free(&r.plain);
   free(numbers);
-  if (status == CKPT_OK) described->objects = r.objects;
+  if (status == CKPT_OK) ckpt_index_set_objects(described, r.objects, NULL);
   return status;
 }

@@ -46,20 +46,23 @@ static ckpt_status take_state(const finder *f, uint32_t number, ckpt_error *err)
   const ckpt_tensor *of = ckpt_index_find(run->index, name);
   const uint32_t place = of == NULL ? 0 : f->of[of - run->index->tensors];
   if (place == 0)
-    return ckpt_fail(
-        err, CKPT_EUNSUPPORTED, NULL, state->name,
-        "its parameter is no floating one that a group of the optimizer names (--drop optimizer goes on without)");
+    return ckpt_advise(ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, state->name,
+                                 "its parameter is no floating one that a group of the optimizer names"),
+                       err, "%include=no-optimizer goes on without");
   ckpt_zero_trained *param = &run->params[place - 1];
   if (state->role == CKPT_ROLE_STEP && (run->groups[param->of].has_step || run->groups[param->of].is_number))
     return ckpt_layout_elsewhere(run->layout, number, err);
   const bool is_scalar = !ckpt_tensor_same_shape(of, state);
   if (is_scalar && (run->stage == 0 || state->rank != 0 || state->role == CKPT_ROLE_STEP))
-    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, state->name,
-                     run->stage == 0 && state->rank == 0
-                         ? "one value beside a parameter of more: of such states universal checkpoints have the step "
-                           "alone (--to zero, or --drop optimizer)"
-                         : "has another shape than its parameter: of such states only single values are written "
-                           "(--drop optimizer goes on without)");
+    return run->stage == 0 && state->rank == 0
+               ? ckpt_advise(ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, state->name,
+                                       "one value beside a parameter of more: of such states universal checkpoints "
+                                       "have the step alone"),
+                             err, "%to=zero, or %include=no-optimizer")
+               : ckpt_advise(ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, state->name,
+                                       "has another shape than its parameter: of such states only single values are "
+                                       "written"),
+                             err, "%include=no-optimizer goes on without");
   if (state->role == CKPT_ROLE_MASTER) {
     param->fp32 = number;
     if (run->stage == 3 ||
@@ -101,8 +104,9 @@ static ckpt_status check_kind(const ckpt_zero_run *run, const ckpt_zero_trained 
   while (((bits ^ wanted) >> slot & 1) == 0) slot++;
   if (bits >> slot & 1) without = run->params;
   while (without != param && bits_of(run, without) != wanted) without++;
-  return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, without->name,
-                   "it has no %s, and other parameters have one (--drop optimizer goes on without)", run->keys[slot]);
+  return ckpt_advise(ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, without->name,
+                               "it has no %s, and other parameters have one", run->keys[slot]),
+                     err, "%include=no-optimizer goes on without");
 }
 
 static ckpt_status check_states(const ckpt_zero_run *run, ckpt_error *err) {
@@ -131,8 +135,9 @@ static ckpt_status check_scalars(const ckpt_zero_run *run, ckpt_error *err) {
       const uint32_t number = run->params[i].states[slot];
       if ((run->scalars >> slot & 1) == 0 || number == CKPT_NO_TENSOR || run->index->tensors[number].rank == 0)
         continue;
-      return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, run->index->tensors[number].name,
-                       "has axes, and of other parameters it is one value (--drop optimizer goes on without)");
+      return ckpt_advise(ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, run->index->tensors[number].name,
+                                   "has axes, and of other parameters it is one value"),
+                         err, "%include=no-optimizer goes on without");
     }
   return CKPT_OK;
 }

@@ -98,13 +98,15 @@ static ckpt_status check_name(const ckpt_zero_run *run, const ckpt_zero_trained 
   bool is_folder = strchr(param->name, '/') == NULL && param->name[0] != '.' && param->name[0] != '\0' &&
                    strcmp(param->name, "optimizer_state.pt") != 0 && strlen(param->name) <= MAX_FOLDER_BYTES;
   if (!is_folder)
-    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, run->index->tensors[param->tensor].name,
-                     "no folder can have its name, which universal checkpoints have one for (--to zero needs none)");
+    return ckpt_advise(ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, run->index->tensors[param->tensor].name,
+                                 "no folder can have its name, which universal checkpoints have one for"),
+                       err, "%to=zero needs none");
   for (uint32_t slot = 0; slot < run->n_keys; slot++)
     if (param->states[slot] != CKPT_NO_TENSOR && (strchr(run->keys[slot], '/') != NULL || run->keys[slot][0] == '.' ||
                                                   run->keys[slot][0] == '\0' || strcmp(run->keys[slot], "fp32") == 0))
-      return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, run->index->tensors[param->states[slot]].name,
-                       "no file can have its name, which universal checkpoints have one for (--to zero needs none)");
+      return ckpt_advise(ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, run->index->tensors[param->states[slot]].name,
+                                   "no file can have its name, which universal checkpoints have one for"),
+                         err, "%to=zero needs none");
   return CKPT_OK;
 }
 
@@ -261,13 +263,16 @@ ckpt_status ckpt_universal_normalize(ckpt_index *described, ckpt_losses *losses,
   if (groups == NULL || groups->kind != CKPT_OBJECT_LIST) return CKPT_OK;
   const unsigned long long n_frozen = count_frozen(described, groups), n = groups->n;
   if (n > 1)
-    CKPT_TRY(ckpt_index_note(described, false, err,
-                             "engines of stage 3 go on with the hyperparameters and the step of the first of %llu "
-                             "groups of the optimizer (--to zero has all)",
-                             n));
+    CKPT_TRY(ckpt_index_note_advise(ckpt_index_note(described, false, err,
+                                                    "engines of stage 3 go on with the hyperparameters and the step of "
+                                                    "the first of %llu groups of the optimizer",
+                                                    n),
+                                    described, "%to=zero has all"));
   if (n_frozen == 0) return CKPT_OK;
-  return ckpt_index_note(described, false, err, "engines of stage 3 do not load %llu frozen parameter%s (--to zero)",
-                         n_frozen, ckpt_plural(n_frozen));
+  return ckpt_index_note_advise(
+      ckpt_index_note(described, false, err, "engines of stage 3 do not load %llu frozen parameter%s", n_frozen,
+                      ckpt_plural(n_frozen)),
+      described, "%to=zero");
 }
 
 /* ---- the whole ----------------------------------------------------------------------------------------------------

@@ -141,8 +141,9 @@ ckpt_status ckpt_zero_scaler(const ckpt_zero_run *run, ckpt_object **out, ckpt_e
 /* Whether it changes its scale. */
 bool ckpt_zero_is_dynamic(const ckpt_zero_run *run);
 
-/* layout.c: as ckpt_format's slot. */
-ckpt_status ckpt_zero_layout(ckpt_layout *layout, const ckpt_layout_options *options, ckpt_error *err);
+/* layout.c: as ckpt_format's slots. */
+extern const ckpt_format_option ckpt_zero_options[];
+ckpt_status ckpt_zero_layout(ckpt_layout *layout, const ckpt_layout_options *options, ckpt_error *err); /* as above */
 
 /* owns.c: as ckpt_format's slot. */
 void ckpt_zero_owns(const char *const *names, uint32_t n, const ckpt_file_set *written, bool *is_ours);

@@ -32,6 +32,11 @@ static ckpt_status bad(const cutter *c, const char *what, ckpt_error *err) {
   return ckpt_fail(err, CKPT_EFORMAT, c->path, c->name, "universal_checkpoint_info: %s", what);
 }
 
+static ckpt_status unread(const cutter *c, const char *what, ckpt_error *err) {
+  return ckpt_fail(err, CKPT_EUNSUPPORTED, c->path, c->name,
+                   "universal_checkpoint_info: affine_map %s: this version cannot read it", what);
+}
+
 static const uint64_t *slice_of(const ckpt_zero_cut *cut, uint32_t slice) { return cut->slices + slice * cut->rank; }
 
 static ckpt_status add_strip(cutter *c, uint32_t slice, uint64_t at, uint64_t to, uint64_t n, ckpt_error *err) {
@@ -206,7 +211,7 @@ static bool find_start(const ckpt_object *place, uint32_t rank, const uint64_t *
 
 /* A block of a slice as a strip along the axis on which it is not all of the tensor or of the slice. */
 static ckpt_status map_block(cutter *c, uint32_t slice, const ckpt_object *block, uint32_t *axis, ckpt_error *err) {
-  static const char other[] = "affine_map describes it in a way that this version cannot read";
+  static const char other[] = "has a block that is no box of it, or cut along two axes";
   ckpt_zero_cut *cut = c->cut;
   uint64_t shape[CKPT_MAX_RANK], to[CKPT_MAX_RANK], at[CKPT_MAX_RANK], holder[1] = {0}, n_elements;
   uint32_t rank;
@@ -216,13 +221,13 @@ static ckpt_status map_block(cutter *c, uint32_t slice, const ckpt_object *block
       !ckpt_product_u64(shape, rank, &n_elements))
     return bad(c, "affine_map has a block of another shape", err);
   if (n_elements == 0) return CKPT_OK;
-  if (scale != NULL) return bad(c, "affine_map says that it is kept scaled: this version cannot read it", err);
+  if (scale != NULL) return unread(c, "says that it is kept scaled", err);
   if (!find_start(ckpt_object_field(block, "source"), rank, cut->shape, shape, to) ||
       !find_start(ckpt_object_field(block, "dest"), rank, slice_of(cut, slice), shape, at))
-    return bad(c, other, err);
+    return unread(c, other, err);
   for (uint32_t i = 0; i < rank; i++) {
     if (shape[i] == cut->shape[i] && shape[i] == slice_of(cut, slice)[i]) continue;
-    if (*axis != UINT32_MAX && *axis != i) return bad(c, other, err);
+    if (*axis != UINT32_MAX && *axis != i) return unread(c, other, err);
     *axis = i;
   }
   const ckpt_object *first = ckpt_foreign_arg(holders, 0);
@@ -230,7 +235,8 @@ static ckpt_status map_block(cutter *c, uint32_t slice, const ckpt_object *block
   if (first == NULL || first->kind != CKPT_OBJECT_INT) return bad(c, "affine_map has a block without locations", err);
   if (holder[0] != slice) return CKPT_OK; /* a copy: the first of its ranks has it */
   const uint32_t of = *axis == UINT32_MAX ? 0 : *axis;
-  if (cut->n_strips == MAX_BLOCKS * cut->n_slices) return bad(c, "affine_map has too many blocks", err);
+  if (cut->n_strips == MAX_BLOCKS * cut->n_slices)
+    return ckpt_fail(err, CKPT_ELIMIT, c->path, c->name, "universal_checkpoint_info: affine_map has too many blocks");
   return rank == 0 ? add_strip(c, slice, 0, 0, 1, err) : add_strip(c, slice, at[of], to[of], shape[of], err);
 }
 

@@ -73,8 +73,8 @@ static ckpt_status decimal_of(ckpt_pickle_machine *m, const uint8_t *bytes, size
     if (++digits[k] < BASE) break;
     digits[k] = 0;
   }
-  size_t at = (size_t)snprintf(*text, 12, "%s%" PRIu32, negative ? "-" : "", digits[--n]);
-  while (n > 0) at += (size_t)snprintf(*text + at, 10, "%09" PRIu32, digits[--n]);
+  size_t at = (size_t)snprintf(*text, 12, "%s%" PRIu32, negative ? "-" : "", digits[n - 1]);
+  while (--n > 0) at += (size_t)snprintf(*text + at, 10, "%09" PRIu32, digits[n - 1]);
   free(digits);
   return CKPT_OK;
 }

@@ -116,8 +116,9 @@ static ckpt_status check_tensors(const ckpt_layout *layout, const uint32_t *tens
       return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name, "safetensors has no %s",
                        ckpt_dtype_name(tensor->dtype));
     if (strcmp(tensor->name, "__metadata__") == 0)
-      return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name,
-                       "safetensors keeps this name for itself (--rename it)");
+      return ckpt_advise(
+          ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name, "safetensors keeps this name for itself"), err,
+          "%rename it");
   }
   return CKPT_OK;
 }

@@ -170,7 +170,7 @@ static ckpt_status read_entry(reader *r, entry *e, ckpt_error *defect) {
 static ckpt_status pass(reader *r, uint32_t depth, ckpt_error *defect, ckpt_error *err) {
   if (ckpt_json_resume(r->json, depth, defect) == CKPT_OK)
     return ckpt_defects_pass(&r->index->defects, defect->status, defect, err);
-  return ckpt_fail(err, defect->status, defect->file, defect->tensor, "%s", defect->message);
+  return ckpt_fail_as(err, defect->status, defect->file, defect->tensor, defect);
 }
 
 static ckpt_status read_tensor(reader *r, ckpt_error *err) {

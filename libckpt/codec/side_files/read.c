@@ -109,7 +109,7 @@ static ckpt_status write_note(const side_reader *r, const names *list, const cha
   note->left = ckpt_arena_printf(&r->index->arena, "%zu file%s%s (%.*s%s)", list->n, ckpt_plural(list->n), of, n_first,
                                  list->text, list->n == 1 ? "" : ", ...");
   CKPT_TRY_ALLOC(note->left, err);
-  note->is_training = list == &r->training;
+  if (list == &r->training) note->kind = CKPT_NOTE_STATE_LEFT;
   return CKPT_OK;
 }
 

@@ -33,11 +33,11 @@ static ckpt_dtype dtype_of(const ckpt_diff *d, const ckpt_tensor *tensor) {
   return d->options.cast != CKPT_DTYPE_NONE && ckpt_dtype_holds_floats(dtype) ? d->options.cast : dtype;
 }
 
-/* Whether the shapes agree; of what quantize makes of a GGUF file, as ggml counts axes. */
+/* Whether the shapes agree; of what quantize makes of a file, as presets count axes. */
 static bool have_shapes(const ckpt_diff *d, const ckpt_tensor *a, const ckpt_tensor *b) {
   const uint32_t rank = ckpt_preset_rank(a);
   if (ckpt_tensor_same_shape(a, b)) return true;
-  return d->is_ggml && rank == ckpt_preset_rank(b) &&
+  return d->is_requantized && rank == ckpt_preset_rank(b) &&
          memcmp(ckpt_preset_shape(a, rank), ckpt_preset_shape(b, rank), rank * sizeof *a->shape) == 0;
 }
 
@@ -130,9 +130,9 @@ ckpt_status ckpt_diff_new(ckpt_diff **out, const ckpt_index *a, const ckpt_index
   }
   ckpt_arena_init(&diff->arena, UINT64_MAX);
   diff->options = *options;
-  diff->is_ggml = options->requantizes && ckpt_caps_of(a).ggml && ckpt_caps_of(b).ggml;
-  diff->a = diff->is_ggml ? ckpt_index_as_stored(a) : a; /* quantizing speaks GGUF's names */
-  diff->b = diff->is_ggml ? ckpt_index_as_stored(b) : b;
+  diff->is_requantized = options->requantizes && ckpt_caps_of(a).presets && ckpt_caps_of(b).presets;
+  diff->a = diff->is_requantized ? ckpt_index_as_stored(a) : a; /* quantizing speaks the names of the files */
+  diff->b = diff->is_requantized ? ckpt_index_as_stored(b) : b;
   if (options->include == NULL) diff->options.include = "model";
   ckpt_status status = pair_all(diff, err);
   if (status == CKPT_OK)
@@ -150,8 +150,9 @@ static ckpt_status requantize(ckpt_expr **out, const ckpt_diff *d, ckpt_plan *pl
   ckpt_expr *importance = NULL;
   if (d->options.imatrix != NULL) CKPT_TRY(ckpt_imatrix_expr(&importance, plan, d->options.imatrix, tensor, err));
   if (!ckpt_backend_reference.can_quantize(dtype, importance != NULL))
-    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "%s in %s is of no use without importance (--imatrix%s)",
-                     ckpt_dtype_name(dtype), d->b->path, d->options.imatrix == NULL ? "" : " has none of this tensor");
+    return ckpt_advise(ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "%s in %s is of no use without importance",
+                                 ckpt_dtype_name(dtype), d->b->path),
+                       err, d->options.imatrix == NULL ? "%imatrix" : "%imatrix has none of this tensor");
   CKPT_TRY(ckpt_expr_cast(out, plan, *out, CKPT_F32, err));
   return ckpt_expr_quantize(out, plan, *out, dtype, importance, err);
 }
@@ -160,8 +161,8 @@ static ckpt_status requantize(ckpt_expr **out, const ckpt_diff *d, ckpt_plan *pl
  * mean anything must not be taken without them. */
 static ckpt_status read_side(const ckpt_diff *d, ckpt_plan *plan, const ckpt_index *index, const ckpt_tensor *tensor,
                              ckpt_dtype dtype, bool alone, ckpt_expr **out, ckpt_error *err) {
-  ckpt_status status =
-      d->is_ggml ? ckpt_quantize_read(out, plan, index, tensor, err) : ckpt_expr_read(out, plan, index, tensor, err);
+  ckpt_status status = d->is_requantized ? ckpt_quantize_read(out, plan, index, tensor, err)
+                                         : ckpt_expr_read(out, plan, index, tensor, err);
   if (status == CKPT_OK && (alone || dtype != (ckpt_dtype)tensor->dtype))
     status = ckpt_refuse_quantized(index, tensor, index == d->a ? d->is_quantized_a : d->is_quantized_b, err);
   if (status == CKPT_OK && ckpt_dtype_is_block(dtype) && dtype != (ckpt_dtype)tensor->dtype)

@@ -36,7 +36,7 @@ typedef struct ckpt_diff {
   const ckpt_index *a, *b;
   ckpt_diff_options options;
   bool is_quantized_a, is_quantized_b;
-  bool is_ggml; /* a is quantized, and both count axes as ggml does */
+  bool is_requantized; /* a is quantized as b was, and both count axes as presets do */
   ckpt_diff_pair *pairs;
   size_t n;
   ckpt_arena arena; /* of differences */

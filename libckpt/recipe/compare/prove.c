@@ -48,7 +48,7 @@ static ckpt_status prove_range(const ckpt_proof *proof, size_t first, size_t end
   bool is_passed =
       proof->pass != NULL && show == NULL && end != first && (status == CKPT_EFORMAT || status == CKPT_EUNSUPPORTED);
   if (is_passed && end - first == 1) return proof->pass(proof->arg, first, status, &defect, err);
-  if (!is_passed) return ckpt_fail(err, status, defect.file, defect.tensor, "%s", defect.message);
+  if (!is_passed) return ckpt_fail_as(err, status, defect.file, defect.tensor, &defect);
   size_t middle = first + (end - first) / 2;
   CKPT_TRY(prove_range(proof, first, middle, run, show, show_arg, err));
   return prove_range(proof, middle, end, run, show, show_arg, err);

@@ -81,7 +81,7 @@ static ckpt_status say_left_out(ckpt_output *output, const ckpt_index *from, con
       CKPT_TRY(ckpt_losses_add(&output->losses, err, "%s %s", ckpt_role_name((ckpt_role)role),
                                ckpt_text_size(left_out->n_bytes[role], size)));
   if (left_out->n_unmatched != 0)
-    CKPT_TRY(ckpt_losses_add(&output->losses, err, "%llu tensor%s by --match or --exclude",
+    CKPT_TRY(ckpt_losses_add(&output->losses, err, "%llu tensor%s by pattern",
                              (unsigned long long)left_out->n_unmatched, ckpt_plural(left_out->n_unmatched)));
   const ckpt_name_list unread = ckpt_unread_list(from, include, output->format->caps.unread);
   if (unread.n != 0)
@@ -116,9 +116,8 @@ static ckpt_status add_names(ckpt_output *output, const ckpt_selected *selected,
                                  i + selected->n_extra < n_aliases ? role : CKPT_ROLE_OTHER, err));
   while (selected->dropped != NULL && selected->dropped[n_dropped] != NULL) n_dropped++;
   for (size_t i = 0; i < n_dropped; i++)
-    CKPT_TRY(ckpt_losses_add(
-        &output->losses, err, "name %s (of %s) %s", selected->dropped[i], selected->name,
-        i + selected->n_extra_dropped < n_dropped ? "by --match or --exclude" : "of role other (--include all)"));
+    CKPT_TRY(ckpt_losses_add(&output->losses, err, "name %s (of %s) %s", selected->dropped[i], selected->name,
+                             i + selected->n_extra_dropped < n_dropped ? "by pattern" : "of role other"));
   return CKPT_OK;
 }
 
@@ -158,7 +157,7 @@ static ckpt_status add_rows(ckpt_plan *plan, uint32_t sink, const ckpt_index *fr
                             bool is_quantized, totals *t, ckpt_error *err) {
   const ckpt_quantize_decisions *quantized = plan->outputs[sink].quantized;
   const ckpt_format *format = plan->outputs[sink].format;
-  const bool keeps_graph = format->caps.graphs && from->graph != NULL; /* which gets what it works with */
+  const bool keeps_graph = format->caps.graph && from->graph != NULL; /* which gets what it works with */
   ckpt_name_list kept = {.n = 0};
   const char *why_first = NULL;
   uint32_t n_widened = 0;
@@ -194,7 +193,7 @@ static ckpt_status add_rows(ckpt_plan *plan, uint32_t sink, const ckpt_index *fr
     }
     uint32_t row = 0;
     if (status == CKPT_OK) status = ckpt_plan_add_like(plan, sink, selected.name, expr, tensor, &row, err);
-    if (status == CKPT_OK && format->caps.ggml) status = add_as_read(plan, sink, row, selected.name, from, tensor, err);
+    if (status == CKPT_OK && format->caps.presets) status = add_as_read(plan, sink, row, selected.name, from, tensor, err);
     if (status == CKPT_OK) status = add_names(&plan->outputs[sink], &selected, err);
     if (status != CKPT_OK) return ckpt_fail_at(status, err, from->path, tensor->name);
     if (tensor->role == CKPT_ROLE_PARAMETER) t->n_bytes[expr->dtype] += expr->n_bytes;
@@ -230,10 +229,11 @@ static ckpt_status refuse_untying(const ckpt_output *output, const ckpt_index *f
   for (size_t i = 0; ckpt_arch_tied_pair(from, i, &kept, &tied); i++) {
     ckpt_dtype a = written_dtype(output, kept->name), b = written_dtype(output, tied->name);
     if (kept->dtype == tied->dtype && a != CKPT_DTYPE_NONE && b != CKPT_DTYPE_NONE && a != b)
-      return ckpt_fail(
-          err, CKPT_EINVAL, from->path, tied->name,
-          "--dtype makes it %s and %s %s, but config.json ties them (give both one dtype, or --exclude %s)",
-          ckpt_dtype_name(b), kept->name, ckpt_dtype_name(a), tied->name);
+      return ckpt_fail_at(ckpt_advise_value(ckpt_fail_option(err, CKPT_EINVAL, from->path, "dtype",
+                                                             "makes it %s and %s %s, but config.json ties them",
+                                                             ckpt_dtype_name(b), kept->name, ckpt_dtype_name(a)),
+                                            err, "give both one dtype, or %exclude=$", tied->name),
+                          err, NULL, tied->name);
   }
   return CKPT_OK;
 }
@@ -290,7 +290,7 @@ static ckpt_status choose_training(ckpt_output *output, const ckpt_convert_reque
     const ckpt_side_file *side = &from->side_files[i];
     if (!ckpt_side_file_is_training(side->name)) continue;
     if (goes_as_file(side, output->format))
-      described->objects = NULL; /* the groups in it */
+      ckpt_index_set_objects(described, NULL, NULL); /* the groups in it */
     else if (side->is_read)
       continue;
     const bool is_optimizer = strcmp(ckpt_side_file_role(side->name), "optimizer") == 0;
@@ -332,7 +332,7 @@ static ckpt_status add_discarded(ckpt_plan *plan, const ckpt_convert_target *tar
 static const ckpt_preset *outtype(const ckpt_convert_request *request, const ckpt_index *from, bool is_dialect,
                                   const ckpt_format *to) {
   const ckpt_convert_options *options = request->options;
-  if (!to->caps.ggml || !ckpt_quantize_knows(from)) return NULL;
+  if (!to->caps.presets || !ckpt_quantize_knows(from)) return NULL;
   if (is_dialect && options->n_casts == 0) return ckpt_preset_find(ckpt_dtype_name(ckpt_dialect_auto(request->from)));
   if (is_dialect && options->n_casts == 1 && options->casts[0].pattern == NULL && options->casts[0].dtype == CKPT_Q8_0)
     return ckpt_preset_find("Q8_0");
@@ -353,49 +353,60 @@ static ckpt_status refuse_block_casts(const ckpt_convert_options *options, const
 /* ---- targets ----------------------------------------------------------------------------------------------------- */
 
 /* The folder that the paths of linked data are from. */
-static ckpt_status set_link_folder(ckpt_plan *plan, ckpt_output *output, ckpt_error *err) {
+static ckpt_status set_folder(ckpt_plan *plan, ckpt_output *output, ckpt_error *err) {
   char real[PATH_MAX];
   const size_t n = (size_t)(ckpt_path_name(output->path) - output->path);
   const char *folder = n == 0 ? "." : ckpt_arena_text(&plan->arena, output->path, n);
   CKPT_TRY_ALLOC(folder, err);
   if (realpath(folder, real) == NULL) return ckpt_fail_errno(err, output->path, "the folder above cannot be used");
-  output->options.link_folder = ckpt_arena_copy(&plan->arena, real);
-  CKPT_TRY_ALLOC(output->options.link_folder, err);
+  output->options.folder = ckpt_arena_copy(&plan->arena, real);
+  CKPT_TRY_ALLOC(output->options.folder, err);
   return CKPT_OK;
 }
 
-/* What an output is asked for, against what its format has. */
-static ckpt_status check_target(const ckpt_output *output, const ckpt_convert_target *target, ckpt_error *err) {
-  const ckpt_format *format = output->format;
-  if (target->zstd_level != 0 && !format->caps.zstd)
-    return ckpt_fail(err, CKPT_EINVAL, target->path, NULL, "--zstd: %s has no compression", format->name);
-  if (target->zstd_level > CKPT_MAX_ZSTD_LEVEL)
-    return ckpt_fail(err, CKPT_EINVAL, target->path, NULL, "--zstd %u: levels are 1 to %d (3 is zstd's own default)",
-                     target->zstd_level, CKPT_MAX_ZSTD_LEVEL);
+/* Whether an output is to say where the inputs' data are. */
+static bool links(const ckpt_format_values *values) {
+  for (size_t i = 0; i < values->n; i++) {
+    const ckpt_format_option *option = ckpt_format_option_known(values->items[i].name, NULL);
+    if (option != NULL && option->links && values->items[i].value != 0) return true;
+  }
+  return false;
+}
+
+/* What is asked of formats, of which one at least must have a use for it. */
+static ckpt_status check_values(const ckpt_plan *plan, const ckpt_convert_target *target, ckpt_error *err) {
+  for (size_t i = 0; i < target->values.n; i++) {
+    const ckpt_format_value *value = &target->values.items[i];
+    const char *of = NULL;
+    bool is_taken = value->value == 0;
+    for (uint32_t k = 0; k < plan->n_outputs && !is_taken; k++)
+      is_taken = ckpt_format_option_find(plan->outputs[k].format->options, value->name) != NULL;
+    if (is_taken) continue;
+    const ckpt_format_option *option = ckpt_format_option_known(value->name, &of);
+    if (option == NULL)
+      return ckpt_fail_option(err, CKPT_EINVAL, target->path, "values", "'%.80s' is an option of no format",
+                              value->name);
+    return ckpt_fail_option(err, CKPT_EINVAL, target->path, option->name, "%s has no such option (%s has)",
+                            plan->outputs[0].format->name, of);
+  }
   return CKPT_OK;
 }
 
-/* What is asked for all outputs, of which one at least must have a use for it. */
+/* The same of a folder's files. */
 static ckpt_status check_outputs(const ckpt_plan *plan, const ckpt_convert_request *request, ckpt_error *err) {
-  const ckpt_convert_options *options = request->options;
   const char *path = request->targets[0].path;
-  bool has_folder = false, has_graph = false, is_cut = false;
+  bool has_folder = false, is_cut = false;
   for (uint32_t i = 0; i < request->n_targets; i++) {
     has_folder = has_folder || plan->outputs[i].options.is_folder;
-    has_graph = has_graph || plan->outputs[i].format->caps.graphs;
     is_cut = is_cut || request->targets[i].shard_size != 0;
+    CKPT_TRY(check_values(plan, &request->targets[i], err));
   }
-  if ((options->external_data || options->link) && !has_graph)
-    return ckpt_fail(err, CKPT_EINVAL, path, NULL, "--%s: this is no ONNX model%s",
-                     options->link ? "link" : "external-data", has_folder ? ", but a folder" : "");
-  if (options->pre != NULL && plan->dialect == NULL)
-    return ckpt_fail(err, CKPT_EINVAL, path, NULL, "--pre %.40s: no output is made into GGUF", options->pre);
-  if (options->external_data && options->link)
-    return ckpt_fail(err, CKPT_EINVAL, path, NULL, "--link with --external-data: linked data stand outside already");
-  if (is_cut && !has_folder)
-    return ckpt_fail(err, CKPT_EINVAL, path, NULL,
-                     "--shard-size cuts a folder's files, and this is one file (-o FOLDER)");
-  return CKPT_OK;
+  if (request->options->pre != NULL && plan->dialect == NULL)
+    return ckpt_fail_option(err, CKPT_EINVAL, path, "pre", "no output is made into another dialect");
+  if (!is_cut || has_folder) return CKPT_OK;
+  return ckpt_advise(
+      ckpt_fail_option(err, CKPT_EINVAL, path, "shard_size", "it cuts a folder's files, and this is one file"), err,
+      "%output=FOLDER");
 }
 
 /* Whether one of several outputs has metadata to be edited, for those that have none. */
@@ -403,7 +414,7 @@ static bool has_ggml(const ckpt_convert_request *request) {
   for (uint32_t i = 0; i < request->n_targets; i++) {
     const ckpt_convert_target *target = &request->targets[i];
     const ckpt_format *to = target->to != NULL ? ckpt_format_find(target->to) : ckpt_format_of_suffix(target->path);
-    if (to != NULL && to->caps.ggml) return true;
+    if (to != NULL && to->caps.presets) return true;
   }
   return false;
 }
@@ -413,8 +424,8 @@ static ckpt_status choose_from(const ckpt_index **from, ckpt_plan *plan, const c
                                const ckpt_format *to, ckpt_error *err) {
   const ckpt_dialect_options options = {.like = request->like, .pre = request->options->pre};
   *from = request->from;
-  if (!to->caps.ggml || request->from->is_stored || request->keeps_names) return CKPT_OK;
-  if (ckpt_caps_of(request->from).ggml) {
+  if (!to->caps.presets || request->from->is_stored || request->keeps_names) return CKPT_OK;
+  if (ckpt_caps_of(request->from).presets) {
     *from = ckpt_index_as_stored(request->from);
     return CKPT_OK;
   }
@@ -432,17 +443,15 @@ static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *reque
   else
     CKPT_TRY(ckpt_plan_output(plan, target->path, target->to, options->force, &sink, err));
   ckpt_output *output = &plan->outputs[sink];
-  CKPT_TRY(check_target(output, target, err));
+  CKPT_TRY(ckpt_format_values_check(&target->values, output->format->options, target->path, err));
   output->options.shard_size = target->shard_size;
   output->options.world = target->world;
-  output->options.stage = target->stage != 0 ? target->stage : output->format->caps.stages;
-  output->options.zstd_level = (int)target->zstd_level;
-  output->options.external_data = options->external_data;
-  output->options.link_folder = options->link ? request->link_folder : NULL;
-  if (options->link && !request->discards) CKPT_TRY(set_link_folder(plan, output, err));
-  if (request->graph != NULL && !output->format->caps.graphs)
-    return ckpt_fail(err, CKPT_EINVAL, target->path, NULL, "%s has no graph (--graph is for *.onnx)",
-                     output->format->name);
+  output->options.values = target->values;
+  if (links(&target->values)) output->options.folder = request->folder;
+  if (links(&target->values) && !request->discards) CKPT_TRY(set_folder(plan, output, err));
+  if (request->graph != NULL && !output->format->caps.graph)
+    return ckpt_fail_option(err, CKPT_EINVAL, target->path, "graph", "%s has none (it is for *.onnx)",
+                            output->format->name);
   ckpt_selection *selection = NULL;
   totals t = {0};
   ckpt_status status;
@@ -462,14 +471,14 @@ static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *reque
   const ckpt_preset *preset =
       target->preset != NULL ? target->preset : outtype(request, from, from == plan->dialect, output->format);
   if (preset == NULL) CKPT_TRY(refuse_block_casts(options, target->path, err));
-  if (target->preset != NULL) output->retyping = "--tensor-type REGEX=TYPE";
+  if (target->preset != NULL) output->retyping = "%tensor_types=REGEX=TYPE gives it another, or %allow_overflow";
   if (preset != NULL)
     CKPT_TRY(ckpt_quantize_decide(plan, sink, from, preset,
                                   target->preset != NULL  ? request->quantize
                                   : from != plan->dialect ? &plain
                                                           : &converter,
                                   n_steps, err));
-  if (output->format->caps.ggml || !has_ggml(request)) CKPT_TRY(ckpt_metadata_edit(output, options, err));
+  if (output->format->caps.presets || !has_ggml(request)) CKPT_TRY(ckpt_metadata_edit(output, options, err));
   CKPT_TRY(ckpt_selection_new(&selection, options, ckpt_convert_include(options, output->format), n_steps, err));
   CKPT_TRY_GOTO(request->graph != NULL
                     ? ckpt_graph_rows(plan, sink, request->graph, request->from, selection, is_quantized, err)
@@ -512,7 +521,7 @@ ckpt_status ckpt_convert_plan(ckpt_plan *plan, const ckpt_convert_request *reque
   CKPT_TRY(ckpt_index_is_quantized(request->from, &is_quantized, err));
   if (request->like != NULL) CKPT_TRY(ckpt_index_is_quantized(request->like, &like_is_quantized, err));
   plan->allow_overflow = request->options->allow_overflow;
-  plan->links = request->options->link;
+  for (uint32_t i = 0; i < request->n_targets; i++) plan->links = plan->links || links(&request->targets[i].values);
   CKPT_TRY(ckpt_plan_reads(plan, request->from, request->options->input, err));
   if (request->like != NULL) CKPT_TRY(ckpt_plan_reads(plan, request->like, request->like_path, err));
   if (request->graph != NULL) CKPT_TRY(ckpt_plan_reads(plan, request->graph, request->options->graph, err));
@@ -544,7 +553,7 @@ static ckpt_status plan_job(job *j, ckpt_error *err) {
                                     .to = options->to,
                                     .shard_size = options->shard_size,
                                     .world = options->world,
-                                    .zstd_level = options->zstd_level};
+                                    .values = {options->values, options->n_values}};
   j->request = (ckpt_convert_request){.verb = "convert",
                                       .from = j->index,
                                       .graph = j->graph,

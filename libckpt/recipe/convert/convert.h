@@ -11,9 +11,8 @@ typedef struct ckpt_convert_target {
   const char *to; /* format, or NULL: from the suffix */
   uint64_t shard_size;
   uint32_t world;            /* ranks to cut it among; 0: the format's default */
-  uint32_t zstd_level;       /* of what compresses each item; 0: none */
   const ckpt_preset *preset; /* of quantize: the types of a mixture; NULL: as stored or cast */
-  uint32_t stage;            /* of ZeRO; 0: the format's default */
+  ckpt_format_values values; /* options of its format; of another one where one of the outputs has that */
 } ckpt_convert_target;
 
 /* All that a writing verb was asked for. Everything is borrowed. */
@@ -25,12 +24,12 @@ typedef struct ckpt_convert_request {
   const ckpt_index *graph; /* the model whose graph gets the tensors of from; NULL: none */
   const ckpt_convert_target *targets;
   uint32_t n_targets;
-  const ckpt_convert_options *options;   /* but for output, to, shard_size (in targets), run and digest */
+  const ckpt_convert_options *options;   /* but for output, to, shard_size, values (in targets), run, digest */
   const ckpt_quantize_options *quantize; /* of targets with a preset */
   bool discards;                         /* outputs are described and digested, but written nowhere: a replay */
   bool keeps_names;                      /* GGUF is written and digested under the names that the input's tensors have:
                                             a replay of what was written before families had rules for it */
-  const char *link_folder;               /* of a replay: what its links are from (a real path); NULL: it has none */
+  const char *folder;                    /* of a replay: what its links are from (a real path); NULL: it has none */
 } ckpt_convert_request;
 
 /* Fills an empty plan with the rows of a conversion to every target in one read: outputs are numbered as the targets.

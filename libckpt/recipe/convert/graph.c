@@ -40,7 +40,7 @@ static ckpt_status take_offers(offers *o, const ckpt_index *from, ckpt_selection
     CKPT_TRY(ckpt_selection_take(selection, &from->tensors[i], arena, &selected, err));
     if (selected.name == NULL) continue;
     if (selected.dtype != CKPT_DTYPE_NONE)
-      return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "--dtype: the graph says what it works with (no --dtype)");
+      return ckpt_fail_option(err, CKPT_EINVAL, NULL, "dtype", "the graph says what it works with");
     o->is_selected[i] = true;
     o->items[o->n++] = (offer){selected.name, i};
     for (size_t k = 0; selected.aliases != NULL && selected.aliases[k] != NULL; k++)

@@ -1,20 +1,17 @@
 /* receipt.c - writing receipts; replay.c reads them.
  *
  *   {"ckpt_receipt":1,"version","verb",
- *    "options":{"names","weights","like","include","allow_overflow","dtype":[{"pattern","dtype"}],"match":[..],
- *               "exclude":[..],"rename":[..],"remove" and "set":[..] where given,
- *               "quantize" where asked for:{"presets","tensor_types":[..],"output_type","embedding_type","pure",
- *                 "leave_output","allow_requantize","allow_fallback","imatrix":null or {"path","digest"}},
- *               "pre" where given,"external_data","link" and "graph":{"path","digest"} of ONNX, where given},
+ *    "options":{"names","weights","like", those of options.def that go to ckpt_convert_options,
+ *               "quantize" where asked for:{"presets", those that go to ckpt_quantize_options}},
  *    "inputs":[{"path","format","names","include","digest"}],
- *    "outputs":[{"path","format","shard_size","world","stage","zstd_level","type","names","digest","n_tensors",
- *                "n_bytes","side_files":[{"name","n_bytes","sha256"}],
+ *    "outputs":[{"path","format", those that go to ckpt_convert_target, values of the format,
+ *                "digest","n_tensors","n_bytes","side_files":[{"name","n_bytes","sha256"}],
  *                "tensors":[{"name","source","from","to","decided_by","instead_of","wanted","imatrix","n_bytes",
  *                            "n_underflow","digest"}]}]}
  *
- * world, stage, zstd_level and type are there where they were asked for, names (those of its digest) of GGUF outputs,
- * n_underflow where a cast made values zero; decided_by of tensors of an output with a type, instead_of and wanted
- * where that was another one, imatrix (a bool) where blocks were made.
+ * The keys of options are the fields of their rows, those of values the names that their formats declare; some are
+ * there only where they were asked for. n_underflow is there where a cast made values zero; decided_by of tensors of an
+ * output with a type, instead_of and wanted where that was another one, imatrix (a bool) where blocks were made.
  *
  * Printed as it goes: half a million tensors cost no memory. Everything in it is text that JSON can hold; paths that
  * are no UTF-8 are refused before the run (ckpt_receipt_plan). */
@@ -27,6 +24,7 @@
 
 #include "libckpt/base/error.h"
 #include "libckpt/io/stream.h"
+#include "libckpt/recipe/convert/options.h"
 #include "libckpt/recipe/records/side_sums.h"
 #include "libckpt/run/run.h"
 
@@ -209,26 +207,84 @@ static void print_list(ckpt_stream *out, const char *key, const char *const *tex
 
 static const char *type_name(ckpt_dtype dtype) { return dtype == CKPT_DTYPE_NONE ? NULL : ckpt_dtype_name(dtype); }
 
-static void print_quantize(ckpt_stream *out, const ckpt_quantize_options *options, const ckpt_digest *imatrix) {
-  const struct {
-    const char *key;
-    bool is_given;
-  } flags[] = {{"pure", options->pure},
-               {"leave_output", options->leave_output},
-               {"allow_requantize", options->allow_requantize},
-               {"allow_fallback", options->allow_fallback}};
-  print_text(out, ",\n  \"quantize\":{\"presets\":", CKPT_PRESETS_VERSION);
-  print_list(out, "tensor_types", options->tensor_types);
-  print_text(out, ",\"output_type\":", type_name(options->output_type));
-  print_text(out, ",\"embedding_type\":", type_name(options->embedding_type));
-  for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
-    ckpt_stream_printf(out, ",\"%s\":%s", flags[i].key, flags[i].is_given ? "true" : "false");
-  if (options->imatrix == NULL) {
-    ckpt_stream_text(out, ",\"imatrix\":null}");
-  } else {
-    print_text(out, ",\"imatrix\":{\"path\":", options->imatrix_path);
-    print_digest(out, imatrix);
-    ckpt_stream_text(out, "}}");
+/* Another input that an option names: null where there is none. */
+static void print_input(ckpt_stream *out, const char *path, const ckpt_digest *digest) {
+  if (path == NULL) {
+    ckpt_stream_text(out, "null");
+    return;
+  }
+  print_text(out, "{\"path\":", path);
+  print_digest(out, digest);
+  ckpt_stream_text(out, "}");
+}
+
+static void print_casts(ckpt_stream *out, const ckpt_convert_options *options) {
+  ckpt_stream_text(out, ",\"dtype\":[");
+  for (size_t i = 0; i < options->n_casts; i++) {
+    print_text(out, i == 0 ? "{\"pattern\":" : ",{\"pattern\":", options->casts[i].pattern);
+    print_text(out, ",\"dtype\":", ckpt_dtype_name(options->casts[i].dtype));
+    ckpt_stream_text(out, "}");
+  }
+  ckpt_stream_text(out, "]");
+}
+
+/* An option of a place, and its key. digest: of the input that it names. */
+static void print_option(ckpt_stream *out, const ckpt_option *option, const void *place, const ckpt_digest *digest) {
+  const void *member = (const char *)place + option->offset;
+  const bool is_list = (option->flags & CKPT_OPTION_REPEATED) != 0;
+  if (option->is_sparse && !ckpt_option_is_given(option, place)) return;
+  if (option->kind == CKPT_OPTION_CAST) {
+    print_casts(out, place);
+    return;
+  }
+  if (is_list && option->kind != CKPT_OPTION_PRESET) {
+    print_list(out, option->field, *(const char *const *const *)member);
+    return;
+  }
+  ckpt_stream_printf(out, "%s\"%s\":", option->flags & CKPT_OPTION_INPUT && option->is_sparse ? ",\n  " : ",",
+                     option->field);
+  switch (option->kind) {
+    case CKPT_OPTION_FLAG: ckpt_stream_text(out, *(const bool *)member ? "true" : "false"); break;
+    case CKPT_OPTION_SIZE: ckpt_stream_printf(out, "%llu", (ull) * (const uint64_t *)member); break;
+    case CKPT_OPTION_INTEGER:
+    case CKPT_OPTION_COUNT: ckpt_stream_printf(out, "%u", *(const uint32_t *)member); break;
+    case CKPT_OPTION_TYPE: print_text(out, "", type_name(*(const ckpt_dtype *)member)); break;
+    case CKPT_OPTION_PRESET: print_text(out, "", (*(const ckpt_preset *const *)member)->name); break;
+    default:
+      if (option->flags & CKPT_OPTION_INPUT)
+        print_input(out, *(const char *const *)member, digest);
+      else
+        print_text(out, "", *(const char *const *)member);
+  }
+}
+
+/* Values that a run (is_of_all) or an output of it has, as their formats declare them. */
+static void print_values(ckpt_stream *out, const ckpt_format_values *values, bool is_of_all) {
+  const ckpt_format_option *option;
+  for (size_t i = 0; (option = ckpt_format_option_at(i)) != NULL; i++)
+    for (size_t k = 0; k < values->n; k++) {
+      const ckpt_format_value *value = &values->items[k];
+      if (option->is_of_all != is_of_all || value->value == 0 || strcmp(value->name, option->name) != 0) continue;
+      if (option->most == 1)
+        ckpt_stream_printf(out, ",\"%s\":true", option->name);
+      else
+        ckpt_stream_printf(out, ",\"%s\":%llu", option->name, (ull)value->value);
+    }
+}
+
+/* All that receipts keep of a place, in the order of its keys. */
+static void print_place(ckpt_stream *out, ckpt_option_place kind, const void *place, const ckpt_format_values *values,
+                        const ckpt_digest *digest) {
+  const unsigned turn = kind == CKPT_PLACE_CONVERT  ? CKPT_VALUES_TURN_OF_CONVERT
+                        : kind == CKPT_PLACE_TARGET ? CKPT_VALUES_TURN_OF_TARGET
+                                                    : 0;
+  for (unsigned key = 1;; key++) {
+    const ckpt_option *option = ckpt_option_of_key(kind, key);
+    if (option == NULL && key != turn) return;
+    if (option == NULL)
+      print_values(out, values, kind == CKPT_PLACE_CONVERT);
+    else
+      print_option(out, option, place, digest);
   }
 }
 
@@ -242,28 +298,12 @@ static void print_options(ckpt_stream *out, const ckpt_convert_request *request,
   print_text(out, " \"options\":{\"names\":", options->stored_names ? "stored" : NULL);
   if (request->from->weights != NULL) print_text(out, ",\"weights\":", request->from->weights);
   print_text(out, ",\"like\":", request->like_path);
-  print_text(out, ",\"include\":", options->include);
-  ckpt_stream_printf(out, ",\"allow_overflow\":%s,\"dtype\":[", options->allow_overflow ? "true" : "false");
-  for (size_t i = 0; i < options->n_casts; i++) {
-    print_text(out, i == 0 ? "{\"pattern\":" : ",{\"pattern\":", options->casts[i].pattern);
-    print_text(out, ",\"dtype\":", ckpt_dtype_name(options->casts[i].dtype));
+  print_place(out, CKPT_PLACE_CONVERT, options, &request->targets[0].values, &digests->graph);
+  if (request->quantize != NULL) {
+    print_text(out, ",\n  \"quantize\":{\"presets\":", CKPT_PRESETS_VERSION);
+    print_place(out, CKPT_PLACE_QUANTIZE, request->quantize, NULL, &digests->imatrix);
     ckpt_stream_text(out, "}");
   }
-  ckpt_stream_text(out, "]");
-  print_list(out, "match", options->match);
-  print_list(out, "exclude", options->exclude);
-  print_list(out, "rename", options->rename);
-  if (options->remove != NULL) print_list(out, "remove", options->remove);
-  if (options->set != NULL) print_list(out, "set", options->set);
-  if (options->pre != NULL) print_text(out, ",\"pre\":", options->pre);
-  if (options->external_data) ckpt_stream_text(out, ",\"external_data\":true");
-  if (options->link) ckpt_stream_text(out, ",\"link\":true");
-  if (options->graph != NULL) {
-    print_text(out, ",\n  \"graph\":{\"path\":", options->graph);
-    print_digest(out, &digests->graph);
-    ckpt_stream_text(out, "}");
-  }
-  if (request->quantize != NULL) print_quantize(out, request->quantize, &digests->imatrix);
   ckpt_stream_text(out, "},\n");
 }
 
@@ -286,12 +326,10 @@ static void print_output(ckpt_stream *out, const ckpt_plan *plan, const ckpt_con
   const ckpt_output *output = &plan->outputs[number];
   print_text(out, number == 0 ? "  {\"path\":" : ",\n  {\"path\":", output->path);
   print_text(out, ",\"format\":", output->format->name);
-  ckpt_stream_printf(out, ",\"shard_size\":%llu", (ull)(output->options.is_folder ? target->shard_size : 0));
-  if (target->world != 0) ckpt_stream_printf(out, ",\"world\":%u", target->world);
-  if (target->stage != 0) ckpt_stream_printf(out, ",\"stage\":%u", target->stage);
-  if (target->zstd_level != 0) ckpt_stream_printf(out, ",\"zstd_level\":%u", target->zstd_level);
-  if (target->preset != NULL) print_text(out, ",\"type\":", target->preset->name);
-  if (output->format->caps.ggml && output->read_names != NULL) print_text(out, ",\"names\":", output->read_names);
+  ckpt_convert_target asked = *target;
+  if (!output->options.is_folder) asked.shard_size = 0;
+  print_place(out, CKPT_PLACE_TARGET, &asked, &asked.values, NULL);
+  if (output->format->caps.presets && output->read_names != NULL) print_text(out, ",\"names\":", output->read_names);
   print_digest(out, &output->digest);
   ckpt_stream_printf(out, ",\"n_tensors\":%u,\"n_bytes\":%llu,\"side_files\":", output->described->n_tensors,
                      (ull)ckpt_output_bytes(output));

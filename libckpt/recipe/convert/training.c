@@ -73,18 +73,22 @@ static ckpt_status match_states(trainer *t, ckpt_error *err) {
     if (ckpt_role_is_model((ckpt_role)state->role) || ckpt_state_parameter(state->name, &n) == NULL) continue;
     int64_t number = parameter_of(t, state);
     if (number < 0 && is_number(ckpt_state_parameter(state->name, &n), n))
-      return ckpt_fail(err, CKPT_EUNSUPPORTED, t->from->path, state->name,
-                       "the optimizer numbers its parameters, and nothing says which is which (torch writes names for "
-                       "an optimizer of named_parameters(); --drop optimizer goes on without)");
+      return ckpt_advise(
+          ckpt_fail(err, CKPT_EUNSUPPORTED, t->from->path, state->name,
+                    "the optimizer numbers its parameters, and nothing says which is which (torch writes names for "
+                    "an optimizer of named_parameters())"),
+          err, "%include=no-optimizer goes on without");
     if (number < 0)
-      return ckpt_fail(err, CKPT_EUNSUPPORTED, t->from->path, state->name,
-                       "a state of a parameter that is not there under this name (--drop optimizer goes on without)");
+      return ckpt_advise(ckpt_fail(err, CKPT_EUNSUPPORTED, t->from->path, state->name,
+                                   "a state of a parameter that is not there under this name"),
+                         err, "%include=no-optimizer goes on without");
     t->of[number].has_states = true;
     if (state->role != CKPT_ROLE_MASTER && state->role != CKPT_ROLE_STEP) t->of[number].has_moments = true;
     if (state->role != CKPT_ROLE_MASTER) continue;
     if (!ckpt_tensor_same_shape(&t->described->tensors[number], state))
-      return ckpt_fail(err, CKPT_EUNSUPPORTED, t->from->path, state->name,
-                       "a master of another shape than its parameter (--drop optimizer goes on without)");
+      return ckpt_advise(
+          ckpt_fail(err, CKPT_EUNSUPPORTED, t->from->path, state->name, "a master of another shape than its parameter"),
+          err, "%include=no-optimizer goes on without");
     t->of[number].master = i;
   }
   return CKPT_OK;
@@ -128,18 +132,24 @@ static ckpt_status say_own(const trainer *t, ckpt_error *err) {
   char size[32];
   if (t->n_own == 0) return CKPT_OK;
   if (t->from->weights != NULL && strcmp(t->from->weights, "model") == 0)
-    return ckpt_fail(err, CKPT_EUNSUPPORTED, t->from->path, NULL,
-                     "stage 3 has masters and no weights of the model beside them (leave out --weights model, or "
-                     "--stage 2)");
+    return ckpt_advise(ckpt_fail(err, CKPT_EUNSUPPORTED, t->from->path, NULL,
+                                 "stage 3 has masters and no weights of the model beside them"),
+                       err, "leave out %weights=model, or %stage=2");
   return ckpt_losses_add(&t->output->losses, err, "the model's own values of %u parameter%s %s (stage 3 has masters)",
                          t->n_own, ckpt_plural(t->n_own), ckpt_text_size(t->n_own_bytes, size));
+}
+
+/* Whether a parameter's master is all that is kept of it: what is cut among ranks most. */
+static bool is_master_alone(const ckpt_output *output) {
+  const ckpt_format_option *stage = ckpt_format_option_find(output->format->options, "stage");
+  return stage != NULL && ckpt_format_value_of(&output->options.values, stage) == stage->most;
 }
 
 /* Gives a trained parameter a master. Where both are one, so are their rows, of which formats write one. */
 static ckpt_status settle(trainer *t, uint32_t i, ckpt_error *err) {
   const ckpt_tensor *parameter = &t->described->tensors[i], *leaf = leaf_of(t, i);
   const ckpt_tensor *stored = leaf == NULL ? NULL : ckpt_stored_copy(t->from, leaf);
-  const bool is_alone = t->output->options.stage == 3; /* the master is all that the parameter has */
+  const bool is_alone = is_master_alone(t->output); /* the master is all that the parameter has */
   ckpt_expr *expr = row_of(t, i)->expr;
   t->is_bf16 = t->is_bf16 || (stored == NULL ? parameter : stored)->dtype == CKPT_BF16;
   if (t->of[i].master != NO_TENSOR) {
@@ -157,8 +167,9 @@ static ckpt_status settle(trainer *t, uint32_t i, ckpt_error *err) {
     return CKPT_OK;
   }
   if (expr->dtype == CKPT_F64)
-    return ckpt_fail(err, CKPT_EUNSUPPORTED, t->from->path, parameter->name,
-                     "its values are f64, which masters of f32 would round (--to dcp keeps them)");
+    return ckpt_advise(ckpt_fail(err, CKPT_EUNSUPPORTED, t->from->path, parameter->name,
+                                 "its values are f64, which masters of f32 would round"),
+                       err, "%to=dcp keeps them");
   if (is_alone && expr->dtype != CKPT_F32) {
     t->n_own++;
     t->n_own_bytes += expr->n_bytes;
@@ -226,12 +237,11 @@ static ckpt_status match_groups(trainer *t, ckpt_error *err) {
   }
   for (uint32_t i = 0; i < t->n; i++)
     if (ckpt_tensor_may_train(&t->described->tensors[i]) && t->of[i].has_states && t->of[i].group == 0)
-      return ckpt_fail(err, CKPT_EUNSUPPORTED, t->from->path, t->described->tensors[i].name,
-                       t->groups == NULL
-                           ? "it has states, and the optimizer has no param_groups: its hyperparameters are not known "
-                             "(--drop optimizer goes on without)"
-                           : "it has states, and the optimizer's param_groups do not name it (--drop optimizer goes on "
-                             "without)");
+      return ckpt_advise(
+          ckpt_fail(err, CKPT_EUNSUPPORTED, t->from->path, t->described->tensors[i].name, "it has states, and %s",
+                    t->groups == NULL ? "the optimizer has no param_groups: its hyperparameters are not known"
+                                      : "the optimizer's param_groups do not name it"),
+          err, "%include=no-optimizer goes on without");
   return CKPT_OK;
 }
 
@@ -243,8 +253,8 @@ static ckpt_status read_value(const trainer *t, const ckpt_tensor *stored, doubl
   uint8_t bytes[8] = {0};
   if (row->kind == CKPT_KIND_FLOAT) return ckpt_read(t->from, stored, NULL, CKPT_F64, value, sizeof *value, err);
   if (row->kind != CKPT_KIND_INT && row->kind != CKPT_KIND_UINT)
-    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "a step that is %s (--drop optimizer goes on without)",
-                     row->name);
+    return ckpt_advise(ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "a step that is %s", row->name), err,
+                       "%include=no-optimizer goes on without");
   CKPT_TRY(ckpt_read(t->from, stored, NULL, CKPT_DTYPE_NONE, bytes, (size_t)stored->n_bytes, err));
   const uint64_t number = ckpt_le64(bytes), sign = UINT64_C(1) << (8 * stored->n_bytes - 1);
   const bool is_negative = row->kind == CKPT_KIND_INT && (number & sign) != 0;
@@ -259,20 +269,19 @@ static ckpt_status take_step(const trainer *t, uint32_t i, double *steps, ckpt_e
   if (number < 0 || t->of[number].group == 0) return CKPT_OK; /* of nothing that is trained */
   const char *file = stored == NULL ? t->from->path : ckpt_index_file_of(t->from, stored);
   if (stored == NULL || stored->n_elements != 1)
-    return ckpt_fail(err, CKPT_EUNSUPPORTED, file, state->name,
-                     "a step that is not one value (--drop optimizer goes on without)");
+    return ckpt_advise(ckpt_fail(err, CKPT_EUNSUPPORTED, file, state->name, "a step that is not one value"), err,
+                       "%include=no-optimizer goes on without");
   CKPT_TRY(ckpt_fail_at(read_value(t, stored, &step, err), err, file, state->name));
   if (!(step >= 0 && step < MOST_STEPS) || (double)(float)step != step)
-    return ckpt_fail(err, CKPT_EUNSUPPORTED, file, state->name,
-                     "step %.17g is none that f32 holds, as DeepSpeed has steps (--drop optimizer goes on without)",
-                     step);
+    return ckpt_advise(ckpt_fail(err, CKPT_EUNSUPPORTED, file, state->name,
+                                 "step %.17g is none that f32 holds, as DeepSpeed has steps", step),
+                       err, "%include=no-optimizer goes on without");
   double *of = &steps[t->of[number].group - 1];
   if (*of < 0) *of = step;
   if (*of != step)
-    return ckpt_fail(err, CKPT_EUNSUPPORTED, file, state->name,
-                     "step %.17g, and %.17g of others in its group: DeepSpeed has one for all (--drop optimizer goes "
-                     "on without)",
-                     step, *of);
+    return ckpt_advise(ckpt_fail(err, CKPT_EUNSUPPORTED, file, state->name,
+                                 "step %.17g, and %.17g of others in its group: DeepSpeed has one for all", step, *of),
+                       err, "%include=no-optimizer goes on without");
   t->of[i].is_dropped = stored->dtype != CKPT_F32 || stored->rank != 0; /* and added as the output has it */
   t->of[number].has_step = !t->of[i].is_dropped;
   return CKPT_OK;
@@ -318,18 +327,18 @@ static ckpt_status compare_value(const trainer *t, uint32_t i, uint32_t *first, 
     k++;
   if (k == n_kinds) return CKPT_OK; /* more than ZeRO has */
   if (stored == NULL)
-    return ckpt_fail(err, CKPT_EUNSUPPORTED, file, state->name,
-                     "one value of a group, and not as it is stored (--drop optimizer goes on without)");
+    return ckpt_advise(
+        ckpt_fail(err, CKPT_EUNSUPPORTED, file, state->name, "one value of a group, and not as it is stored"), err,
+        "%include=no-optimizer goes on without");
   if (first[k] == 0) first[k] = i + 1;
   const ckpt_tensor *like = leaf_of(t, first[k] - 1);
   if (ckpt_tensor_same_place(stored, like)) return CKPT_OK;
   CKPT_TRY(ckpt_fail_at(read_value(t, stored, &value, err), err, file, state->name));
   CKPT_TRY(ckpt_fail_at(read_value(t, like, &wanted, err), err, file, state->name));
   if (memcmp(&value, &wanted, sizeof value) == 0) return CKPT_OK;
-  return ckpt_fail(err, CKPT_EUNSUPPORTED, file, state->name,
-                   "%.17g, and %.17g of others in its group: DeepSpeed has one for all (--drop optimizer goes on "
-                   "without)",
-                   value, wanted);
+  return ckpt_advise(ckpt_fail(err, CKPT_EUNSUPPORTED, file, state->name,
+                               "%.17g, and %.17g of others in its group: DeepSpeed has one for all", value, wanted),
+                     err, "%include=no-optimizer goes on without");
 }
 
 /* Whether a state is one value beside a parameter of more, which ZeRO has once for each group: NAdam's mu_product. */

@@ -52,7 +52,7 @@ static ckpt_status model_number(uint32_t *out, ckpt_arena *arena, const ckpt_ind
 
 bool ckpt_quantize_knows(const ckpt_index *from) {
   const ckpt_meta *architecture = ckpt_index_meta(from, CKPT_GGUF_ARCHITECTURE);
-  return ckpt_caps_of(from).ggml && architecture != NULL && architecture->typed == NULL;
+  return ckpt_caps_of(from).presets && architecture != NULL && architecture->typed == NULL;
 }
 
 /* block_count, and what two architectures of llama.cpp make of it when they are loaded (n_layer_all). */
@@ -191,11 +191,11 @@ static ckpt_status parse_override(ckpt_preset_override *out, const char *rule, c
                                   ckpt_error *err) {
   const char *equals = strchr(rule, '='), *start = strncmp(rule, "re:", 3) == 0 ? rule + 3 : rule;
   if (equals == NULL || equals <= start || equals[1] == '\0')
-    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "--tensor-type '%.100s' is no PATTERN=TYPE", rule);
+    return ckpt_fail_option(err, CKPT_EINVAL, NULL, "tensor_types", "'%.100s' is no PATTERN=TYPE", rule);
   out->dtype = ckpt_quantize_type(equals + 1);
   if (out->dtype == CKPT_DTYPE_NONE)
-    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "--tensor-type '%.100s': '%.40s' is no type of GGUF weights", rule,
-                     equals + 1);
+    return ckpt_fail_option(err, CKPT_EINVAL, NULL, "tensor_types", "'%.100s': '%.40s' is no type of GGUF weights",
+                            rule, equals + 1);
   char *text = ckpt_arena_text(arena, start, (size_t)(equals - start));
   CKPT_TRY_ALLOC(text, err);
   for (char *c = text; *c != '\0'; c++) /* as llama-quantize does, which makes \D a \d too: that stays */
@@ -243,8 +243,8 @@ static ckpt_status check_idle(const ckpt_preset_override *overrides, uint32_t n,
                               ckpt_error *err) {
   for (uint32_t i = 0; i < n; i++)
     if (ckpt_pattern_n_matched(overrides[i].pattern) == 0)
-      return ckpt_fail(err, CKPT_ENOTFOUND, NULL, NULL, "--tensor-type '%.100s' decides about no tensor",
-                       options->tensor_types[i]);
+      return ckpt_fail_option(err, CKPT_ENOTFOUND, NULL, "tensor_types", "'%.100s' decides about no tensor",
+                              options->tensor_types[i]);
   return CKPT_OK;
 }
 
@@ -293,14 +293,14 @@ static ckpt_status check_tensor(const ckpt_quantize_decisions *decisions, const 
   if (!ckpt_dtype_holds_floats((ckpt_dtype)tensor->dtype))
     return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name, "%s is no weight that %s could hold", stored, wanted);
   if (ckpt_dtype_is_block((ckpt_dtype)tensor->dtype) && !options->allow_requantize)
-    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name,
-                     "is quantized (%s), and doing it again, to %s, loses more than from the original "
-                     "(--allow-requantize)",
-                     stored, wanted);
+    return ckpt_advise(
+        ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name,
+                  "is quantized (%s), and doing it again, to %s, loses more than from the original", stored, wanted),
+        err, "%allow_requantize");
   if (choice->needs_imatrix && !is_weighted)
-    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name,
-                     "%s in %s is of no use without importance (--imatrix%s)", wanted, decisions->preset->name,
-                     options->imatrix == NULL ? "" : " has none of this tensor");
+    return ckpt_advise(ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name, "%s in %s is of no use without importance",
+                                 wanted, decisions->preset->name),
+                       err, options->imatrix == NULL ? "%imatrix" : "%imatrix has none of this tensor");
   return CKPT_OK;
 }
 
@@ -361,10 +361,11 @@ static ckpt_status check_fallbacks(const ckpt_quantize_decisions *decisions, con
   char others[64] = "";
   if (n_like < decisions->n_fallbacks)
     snprintf(others, sizeof others, "; %u more of other kinds", decisions->n_fallbacks - n_like);
-  return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, first->name,
-                   "%u tensor%s %s -> %s, row %llu is no multiple of %u%s (--allow-fallback)", n_like,
-                   ckpt_plural(n_like), ckpt_dtype_name(first->wanted), ckpt_dtype_name(first->dtype),
-                   (unsigned long long)first->n_columns, ckpt_dtype_get(first->wanted)->block_elements, others);
+  return ckpt_advise(
+      ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, first->name, "%u tensor%s %s -> %s, row %llu is no multiple of %u%s",
+                n_like, ckpt_plural(n_like), ckpt_dtype_name(first->wanted), ckpt_dtype_name(first->dtype),
+                (unsigned long long)first->n_columns, ckpt_dtype_get(first->wanted)->block_elements, others),
+      err, "%allow_fallback");
 }
 
 ckpt_status ckpt_quantize_decide(ckpt_plan *plan, uint32_t sink, const ckpt_index *from, const ckpt_preset *preset,

@@ -95,7 +95,7 @@ ckpt_status ckpt_sum_files(ckpt_source *source, ckpt_file_sum *sums, size_t n, c
   for (size_t i = 0; i < n_started; i++) pthread_join(threads[i], NULL);
   pthread_mutex_destroy(&s.mutex);
   if (s.status == CKPT_OK) return ckpt_source_unchanged(source, err);
-  return ckpt_fail(err, s.status, s.error.file, s.error.tensor, "%s", s.error.message);
+  return ckpt_fail_as(err, s.status, s.error.file, s.error.tensor, &s.error);
 }
 
 bool ckpt_sum_parse(const char *text, uint8_t sha256[32]) {

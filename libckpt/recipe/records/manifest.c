@@ -134,7 +134,7 @@ ckpt_status ckpt_manifest_new(ckpt_manifest **out, const ckpt_hashing *hashing, 
     *digest_error = defect;
     status = CKPT_OK;
   } else if (status != CKPT_OK) {
-    status = ckpt_fail(err, status, defect.file, defect.tensor, "%s", defect.message);
+    status = ckpt_fail_as(err, status, defect.file, defect.tensor, &defect);
   }
   if (status == CKPT_OK) status = fill(manifest, hashing, err);
   if (status == CKPT_OK)

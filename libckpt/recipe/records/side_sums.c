@@ -45,7 +45,7 @@ static ckpt_status add_others(ckpt_side_sums *out, ckpt_source *source, const ck
     uint32_t file;
     if (n_own != 0 && bsearch(&sum, out->items, n_own, sizeof sum, compare_names) != NULL) continue;
     ckpt_status status = ckpt_source_add(source, sum.name, &file, &sum.n_bytes, &absent);
-    if (status == CKPT_ENOMEM) return ckpt_fail(err, status, NULL, NULL, "%s", absent.message);
+    if (status == CKPT_ENOMEM) return ckpt_fail_as(err, status, NULL, NULL, &absent);
     if (status == CKPT_OK) CKPT_TRY(add(out, sum, err));
   }
   sort(out);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "libckpt/base/error.h"
+#include "libckpt/recipe/convert/options.h"
 
 enum { MAX_OPTION_BYTES = 16 << 20 /* more than any command line holds */, MAX_OUTPUTS = 1000 };
 
@@ -23,12 +24,11 @@ static ckpt_status refuse(const recorded *r, const char *what, ckpt_error *err) 
 /* What is read of an object: keys in any order, each once. Others are passed by, or met by a last field without a
  * key. */
 typedef struct field {
-  const char *key; /* behind a question mark where it stands there only if it was asked for or says something */
+  const char *key;
   ckpt_status (*read)(recorded *r, ckpt_json *json, void *into, ckpt_error *err); /* its value */
   void *into;
+  bool is_sparse; /* stands there only if it was asked for or says something */
 } field;
-
-static const char *name_of(const field *f) { return f->key + (f->key[0] == '?'); }
 
 /* The rest of an object whose beginning has been read. */
 static ckpt_status read_fields(recorded *r, ckpt_json *json, const field *fields, size_t n, ckpt_error *err) {
@@ -38,17 +38,17 @@ static ckpt_status read_fields(recorded *r, ckpt_json *json, const field *fields
     size_t i = 0;
     CKPT_TRY(ckpt_json_next(json, &token, err));
     if (token == CKPT_JSON_OBJECT_END) break;
-    while (i < n && fields[i].key != NULL && strcmp(name_of(&fields[i]), ckpt_json_text(json, NULL)) != 0) i++;
+    while (i < n && fields[i].key != NULL && strcmp(fields[i].key, ckpt_json_text(json, NULL)) != 0) i++;
     if (i == n) {
       CKPT_TRY(ckpt_json_skip(json, err));
       continue;
     }
-    if (seen >> i & 1) return ckpt_json_fail(json, err, "%s is given twice", name_of(&fields[i]));
+    if (seen >> i & 1) return ckpt_json_fail(json, err, "%s is given twice", fields[i].key);
     seen |= UINT32_C(1) << i;
     CKPT_TRY(fields[i].read(r, json, fields[i].into, err));
   }
   for (size_t i = 0; i < n; i++)
-    if (fields[i].key != NULL && fields[i].key[0] != '?' && !(seen >> i & 1))
+    if (fields[i].key != NULL && !fields[i].is_sparse && !(seen >> i & 1))
       return ckpt_fail(err, CKPT_EFORMAT, r->path, NULL, "is no receipt that this version knows (no \"%s\")",
                        fields[i].key);
   return CKPT_OK;
@@ -170,8 +170,9 @@ static ckpt_status read_casts(recorded *r, ckpt_json *json, void *into, ckpt_err
     CKPT_TRY(next_object(r, json, "dtype", &is_end, err));
     if (is_end) break;
     CKPT_TRY(grow(r, &casts, n, sizeof *casts, err));
-    const field fields[] = {
-        {"pattern", read_text, &casts[n].pattern}, {"dtype", read_text, &dtype}, {NULL, refuse_option, NULL}};
+    const field fields[] = {{"pattern", read_text, &casts[n].pattern, false},
+                            {"dtype", read_text, &dtype, false},
+                            {NULL, refuse_option, NULL, false}};
     CKPT_TRY(read_fields(r, json, fields, 3, err));
     casts[n].dtype = dtype == NULL ? CKPT_DTYPE_NONE : ckpt_dtype_parse(dtype);
     if (casts[n].dtype == CKPT_DTYPE_NONE) return refuse(r, "dtype", err);
@@ -205,69 +206,114 @@ static ckpt_status read_presets(recorded *r, ckpt_json *json, void *into, ckpt_e
                    text == NULL ? "" : text, CKPT_PRESETS_VERSION);
 }
 
-static ckpt_status read_imatrix(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
+/* Another input that an option names, into the member for its path and what is known of it. */
+static ckpt_status read_input(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
   ckpt_json_token token;
-  (void)into;
+  const char **path = into;
+  recorded_output *digest = into == (void *)&r->options.graph ? &r->graph_digest : &r->imatrix;
   CKPT_TRY(ckpt_json_next(json, &token, err));
   if (token == CKPT_JSON_NULL) return CKPT_OK;
-  if (token != CKPT_JSON_OBJECT) return refuse(r, "imatrix", err);
-  const field fields[] = {{"path", read_text, &r->quantize.imatrix_path},
-                          {"digest", read_digest, &r->imatrix},
-                          {NULL, refuse_option, NULL}};
+  if (token != CKPT_JSON_OBJECT) return refuse(r, "inputs", err);
+  const field fields[] = {
+      {"path", read_text, path, false}, {"digest", read_digest, digest, false}, {NULL, refuse_option, NULL, false}};
   CKPT_TRY(read_fields(r, json, fields, sizeof fields / sizeof *fields, err));
-  return r->quantize.imatrix_path == NULL ? refuse(r, "imatrix", err) : CKPT_OK;
+  return *path == NULL ? refuse(r, "inputs", err) : CKPT_OK;
 }
 
-static ckpt_status read_graph(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
-  (void)into;
-  CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_OBJECT, "graph", err));
-  const field fields[] = {{"path", read_text, &r->options.graph}, {"digest", read_digest, &r->graph_digest}};
-  CKPT_TRY(read_fields(r, json, fields, sizeof fields / sizeof *fields, err));
-  return r->options.graph == NULL ? refuse(r, "graph", err) : CKPT_OK;
+/* How an option is read: as its member is. */
+static field field_of(const ckpt_option *option, void *place) {
+  const bool is_list = (option->flags & CKPT_OPTION_REPEATED) != 0;
+  field f = {option->field, read_text, ckpt_option_member(option, place), option->is_sparse};
+  switch (option->kind) {
+    case CKPT_OPTION_FLAG: f.read = read_flag; break;
+    case CKPT_OPTION_SIZE: f.read = read_size; break;
+    case CKPT_OPTION_INTEGER:
+    case CKPT_OPTION_COUNT: f.read = read_count; break;
+    case CKPT_OPTION_TYPE: f.read = read_type; break;
+    case CKPT_OPTION_PRESET: f.read = read_preset; break;
+    case CKPT_OPTION_CAST: f.read = read_casts; break;
+    default: f.read = option->flags & CKPT_OPTION_INPUT ? read_input : is_list ? read_list : read_text;
+  }
+  return f;
+}
+
+/* A value of a format, among those of the run or of an output. */
+typedef struct value_reader {
+  const ckpt_format_option *option;
+  ckpt_format_values *values;
+} value_reader;
+
+static ckpt_status add_value(recorded *r, ckpt_format_values *values, ckpt_format_value value, ckpt_error *err) {
+  ckpt_format_value *items = ckpt_arena_array(&r->arena, values->n + 1, sizeof *items);
+  if (items == NULL) return ckpt_recorded_full(r, err);
+  for (size_t i = 0; i < values->n; i++) items[i] = values->items[i];
+  items[values->n] = value;
+  *values = (ckpt_format_values){items, values->n + 1};
+  return CKPT_OK;
+}
+
+static ckpt_status read_value(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
+  const value_reader *to = into;
+  bool is_set = false;
+  uint32_t count = 0;
+  if (to->option->most == 1)
+    CKPT_TRY(read_flag(r, json, &is_set, err));
+  else
+    CKPT_TRY(read_count(r, json, &count, err));
+  return add_value(r, to->values, (ckpt_format_value){to->option->name, is_set ? 1 : count}, err);
+}
+
+/* One field is left for what refuses others. */
+enum { MAX_FIELDS = 32, MAX_VALUES = 16 }; /* of an object; more would be seen by the first receipt that is read */
+
+/* What is read of an object that has the options of a place: other keys first, then those of the rows and values. */
+typedef struct field_list {
+  field items[MAX_FIELDS];
+  value_reader values[MAX_VALUES];
+  size_t n, n_values;
+} field_list;
+
+static ckpt_status add_options(const recorded *r, field_list *list, ckpt_option_place kind, void *place,
+                               ckpt_format_values *values, ckpt_error *err) {
+  for (const ckpt_option *option = ckpt_written_options; option->name != NULL; option++) {
+    if (option->place != kind || option->key == 0) continue;
+    if (list->n + 1 == MAX_FIELDS) return refuse(r, "too many options", err);
+    list->items[list->n++] = field_of(option, place);
+  }
+  const ckpt_format_option *option;
+  for (size_t i = 0; values != NULL && (option = ckpt_format_option_at(i)) != NULL; i++) {
+    if (option->is_of_all != (kind == CKPT_PLACE_CONVERT)) continue;
+    if (list->n + 1 == MAX_FIELDS || list->n_values == MAX_VALUES) return refuse(r, "too many options", err);
+    value_reader *to = &list->values[list->n_values++];
+    *to = (value_reader){option, values};
+    list->items[list->n++] = (field){option->name, read_value, to, true};
+  }
+  return CKPT_OK;
 }
 
 static ckpt_status read_quantize(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
-  ckpt_quantize_options *options = &r->quantize;
   bool has_presets = false;
   (void)into;
-  const field fields[] = {{"presets", read_presets, &has_presets},
-                          {"tensor_types", read_list, &options->tensor_types},
-                          {"output_type", read_type, &options->output_type},
-                          {"embedding_type", read_type, &options->embedding_type},
-                          {"pure", read_flag, &options->pure},
-                          {"leave_output", read_flag, &options->leave_output},
-                          {"allow_requantize", read_flag, &options->allow_requantize},
-                          {"allow_fallback", read_flag, &options->allow_fallback},
-                          {"imatrix", read_imatrix, NULL},
-                          {NULL, refuse_option, NULL}};
+  field_list list = {.items = {{"presets", read_presets, &has_presets, false}}, .n = 1};
+  CKPT_TRY(add_options(r, &list, CKPT_PLACE_QUANTIZE, &r->quantize, NULL, err));
+  list.items[list.n++] = (field){NULL, refuse_option, NULL, false};
   CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_OBJECT, "quantize", err));
-  r->request.quantize = options;
-  CKPT_TRY(read_fields(r, json, fields, sizeof fields / sizeof *fields, err));
+  r->request.quantize = &r->quantize;
+  CKPT_TRY(read_fields(r, json, list.items, list.n, err));
   return has_presets ? CKPT_OK : refuse(r, "no version of presets", err);
 }
 
 static ckpt_status read_options(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
-  ckpt_convert_options *options = &r->options;
   (void)into;
-  const field fields[] = {{"names", read_naming, &options->stored_names},
-                          {"?weights", read_text, &r->weights},
-                          {"like", read_text, &r->request.like_path},
-                          {"include", read_text, &options->include},
-                          {"allow_overflow", read_flag, &options->allow_overflow},
-                          {"dtype", read_casts, NULL},
-                          {"match", read_list, &options->match},
-                          {"exclude", read_list, &options->exclude},
-                          {"rename", read_list, &options->rename},
-                          {"?remove", read_list, &options->remove},
-                          {"?set", read_list, &options->set},
-                          {"?pre", read_word, &options->pre},
-                          {"?external_data", read_flag, &options->external_data},
-                          {"?link", read_flag, &options->link},
-                          {"?graph", read_graph, NULL},
-                          {"?quantize", read_quantize, NULL},
-                          {NULL, refuse_option, NULL}};
+  field_list list = {.items = {{"names", read_naming, &r->options.stored_names, false},
+                               {"weights", read_text, &r->weights, true},
+                               {"like", read_text, &r->request.like_path, false},
+                               {"quantize", read_quantize, NULL, true}},
+                     .n = 4};
+  CKPT_TRY(add_options(r, &list, CKPT_PLACE_CONVERT, &r->options, &r->values, err));
+  list.items[list.n++] = (field){NULL, refuse_option, NULL, false};
   CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_OBJECT, "options", err));
-  return read_fields(r, json, fields, sizeof fields / sizeof *fields, err);
+  return read_fields(r, json, list.items, list.n, err);
 }
 
 static ckpt_status read_inputs(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
@@ -278,11 +324,11 @@ static ckpt_status read_inputs(recorded *r, ckpt_json *json, void *into, ckpt_er
     CKPT_TRY(next_object(r, json, "inputs", &is_end, err));
     if (is_end) return CKPT_OK;
     if (n != 0) return refuse(r, "more than one input", err);
-    const field fields[] = {{"path", read_word, &r->options.input},
-                            {"format", read_word, &r->input_format},
-                            {"names", read_word, &r->input_names},
-                            {"include", read_word, &r->input_include},
-                            {"digest", read_digest, &r->input}};
+    const field fields[] = {{"path", read_word, &r->options.input, false},
+                            {"format", read_word, &r->input_format, false},
+                            {"names", read_word, &r->input_names, false},
+                            {"include", read_word, &r->input_include, false},
+                            {"digest", read_digest, &r->input, false}};
     CKPT_TRY(read_fields(r, json, fields, sizeof fields / sizeof *fields, err));
   }
 }
@@ -299,34 +345,38 @@ static ckpt_status read_outputs(recorded *r, ckpt_json *json, void *into, ckpt_e
     CKPT_TRY(grow(r, &r->outputs, n, sizeof *r->outputs, err));
     ckpt_convert_target *target = &r->targets[n];
     recorded_output *output = &r->outputs[n];
-    const field fields[] = {{"path", read_word, &target->path},
-                            {"format", read_word, &target->to},
-                            {"shard_size", read_size, &target->shard_size},
-                            {"?world", read_count, &target->world},
-                            {"?stage", read_count, &target->stage},
-                            {"?zstd_level", read_count, &target->zstd_level},
-                            {"?type", read_preset, &target->preset},
-                            {"?names", read_word, &output->names},
-                            {"n_tensors", read_size, &output->n_tensors},
-                            {"n_bytes", read_size, &output->n_bytes},
-                            {"digest", read_digest, output}};
-    CKPT_TRY(read_fields(r, json, fields, sizeof fields / sizeof *fields, err));
+    field_list list = {.items = {{"path", read_word, &target->path, false},
+                                 {"format", read_word, &target->to, false},
+                                 {"n_tensors", read_size, &output->n_tensors, false},
+                                 {"n_bytes", read_size, &output->n_bytes, false},
+                                 {"digest", read_digest, output, false},
+                                 {"names", read_word, &output->names, true}},
+                       .n = 6};
+    CKPT_TRY(add_options(r, &list, CKPT_PLACE_TARGET, target, &target->values, err));
+    CKPT_TRY(read_fields(r, json, list.items, list.n, err));
     for (uint32_t i = 0; i < n; i++)
       if (strcmp(r->targets[i].path, target->path) == 0)
         return ckpt_json_fail(json, err, "output '%.200s' stands there twice", target->path);
     r->request.n_targets = n + 1;
     const ckpt_format *format = ckpt_format_find(target->to);
-    if (format != NULL && format->caps.ggml && output->names == NULL) r->request.keeps_names = true;
+    if (format != NULL && format->caps.presets && output->names == NULL) r->request.keeps_names = true;
   }
   r->request.targets = r->targets;
   return CKPT_OK;
 }
 
+/* Values of all outputs, to each. */
+static ckpt_status share_values(recorded *r, ckpt_error *err) {
+  for (uint32_t i = 0; i < r->request.n_targets; i++)
+    for (size_t k = 0; k < r->values.n; k++) CKPT_TRY(add_value(r, &r->targets[i].values, r->values.items[k], err));
+  return CKPT_OK;
+}
+
 static ckpt_status parse(recorded *r, ckpt_error *err) {
   bool is_one = false;
-  const field fields[] = {{"ckpt_receipt", read_version, &is_one}, {"version", read_word, &r->version},
-                          {"verb", read_word, &r->request.verb},   {"options", read_options, NULL},
-                          {"inputs", read_inputs, NULL},           {"outputs", read_outputs, NULL}};
+  const field fields[] = {{"ckpt_receipt", read_version, &is_one, false}, {"version", read_word, &r->version, false},
+                          {"verb", read_word, &r->request.verb, false},   {"options", read_options, NULL, false},
+                          {"inputs", read_inputs, NULL, false},           {"outputs", read_outputs, NULL, false}};
   ckpt_json *json = NULL;
   ckpt_json_token token;
   ckpt_status status;
@@ -339,7 +389,8 @@ static ckpt_status parse(recorded *r, ckpt_error *err) {
   else if (r->request.n_targets == 0)
     status = refuse(r, "outputs", err);
   else
-    status = ckpt_recorded_check(r, err);
+    status = share_values(r, err);
+  if (status == CKPT_OK) status = ckpt_recorded_check(r, err);
 done:
   ckpt_json_free(json);
   return ckpt_fail_at(status, err, r->path, NULL);
@@ -405,17 +456,17 @@ static ckpt_status read_tensors(recorded *r, ckpt_json *json, void *into, ckpt_e
     ckpt_recorded_tensor tensor = {0};
     CKPT_TRY(next_object(r, json, "tensors", &is_end, err));
     if (is_end) return CKPT_OK;
-    const field fields[] = {{"name", read_name, tensor.name},
-                            {"source", read_name, tensor.source},
-                            {"from", read_dtype, tensor.from},
-                            {"to", read_dtype, tensor.to},
-                            {"?decided_by", read_dtype, tensor.decided_by},
-                            {"?instead_of", read_dtype, tensor.instead_of},
-                            {"?wanted", read_dtype, tensor.wanted},
-                            {"?imatrix", read_imatrix_flag, &tensor},
-                            {"n_bytes", read_size, &tensor.n_bytes},
-                            {"?n_underflow", read_size, &tensor.n_underflow},
-                            {"digest", read_digest, &tensor.digest}};
+    const field fields[] = {{"name", read_name, tensor.name, false},
+                            {"source", read_name, tensor.source, false},
+                            {"from", read_dtype, tensor.from, false},
+                            {"to", read_dtype, tensor.to, false},
+                            {"decided_by", read_dtype, tensor.decided_by, true},
+                            {"instead_of", read_dtype, tensor.instead_of, true},
+                            {"wanted", read_dtype, tensor.wanted, true},
+                            {"imatrix", read_imatrix_flag, &tensor, true},
+                            {"n_bytes", read_size, &tensor.n_bytes, false},
+                            {"n_underflow", read_size, &tensor.n_underflow, true},
+                            {"digest", read_digest, &tensor.digest, false}};
     CKPT_TRY(read_fields(r, json, fields, sizeof fields / sizeof *fields, err));
     if (tensor.name[0] == '\0') return ckpt_json_fail(json, err, "a tensor without a name");
     wanted->take(wanted->arg, &tensor);
@@ -435,7 +486,7 @@ static ckpt_status read_lists(recorded *r, ckpt_json *json, void *into, ckpt_err
     bool is_end;
     CKPT_TRY(next_object(r, json, "outputs", &is_end, err));
     if (is_end) return CKPT_OK;
-    const field fields[] = {{"tensors", read_tensors, wanted}, {"?side_files", read_side_files, wanted}};
+    const field fields[] = {{"tensors", read_tensors, wanted, false}, {"side_files", read_side_files, wanted, true}};
     CKPT_TRY(read_fields(r, json, fields, number != wanted->output ? 0 : wanted->side == NULL ? 1 : 2, err));
   }
 }
@@ -444,7 +495,7 @@ ckpt_status ckpt_recorded_read(ckpt_recorded *r, uint32_t output,
                                void (*take)(void *arg, const ckpt_recorded_tensor *tensor), void *arg,
                                ckpt_side_sums *side, bool *has_side, ckpt_error *err) {
   listing wanted = {output, take, arg, side, has_side};
-  const field outputs = {"outputs", read_lists, &wanted};
+  const field outputs = {"outputs", read_lists, &wanted, false};
   ckpt_json *json = NULL;
   ckpt_status status;
   if (has_side != NULL) *has_side = false;

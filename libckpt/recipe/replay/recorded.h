@@ -29,6 +29,7 @@ typedef struct ckpt_recorded {
   ckpt_quantize_options quantize; /* where request.quantize says so */
   ckpt_recorded_output imatrix;
   ckpt_convert_target *targets;
+  ckpt_format_values values; /* of formats, for all targets, which have them too */
   ckpt_convert_request request;
   ckpt_recorded_output graph_digest;
   ckpt_index *from, *like, *importance, *graph; /* what stands at its inputs' paths now, once it is opened; owned */

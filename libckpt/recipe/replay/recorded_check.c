@@ -1,74 +1,83 @@
-/* recorded_check.c - whether what a receipt records can be meant: which verb takes which options (tools/cmd_*.c), and
- * which formats have a use for them. Verbs that would ask for the same are not told apart. */
+/* recorded_check.c - whether what a receipt records can be meant: which verbs take which options (convert/options.def),
+ * and which formats have a use for them. Verbs that would ask for the same are not told apart. */
 #include <string.h>
 
 #include "libckpt/base/error.h"
 #include "libckpt/base/text.h"
 #include "libckpt/format/format.h"
+#include "libckpt/recipe/convert/options.h"
 #include "libckpt/recipe/replay/recorded.h"
 
-enum need { NEVER, MAY, ALWAYS };
-
-static const struct verb {
-  const char *name;
-  enum need include, casts, overflow, selection, shards, ranks, stage, zstd, types;
-} verbs[] = {
-    /*              include casts  overflow selection shards  ranks   stage  zstd   types */
-    {"convert", MAY, MAY, MAY, MAY, MAY, NEVER, NEVER, MAY, NEVER},
-    {"consolidate", MAY, MAY, MAY, NEVER, MAY, NEVER, NEVER, NEVER, NEVER},
-    {"split", MAY, NEVER, NEVER, NEVER, ALWAYS, NEVER, NEVER, NEVER, NEVER},
-    {"join", MAY, NEVER, NEVER, NEVER, NEVER, NEVER, NEVER, NEVER, NEVER},
-    {"reshard", ALWAYS, NEVER, NEVER, NEVER, NEVER, ALWAYS, MAY, MAY, NEVER},
-    {"quantize", NEVER, NEVER, MAY, MAY, MAY, NEVER, NEVER, NEVER, ALWAYS},
-};
-
-static ckpt_status check_need(const ckpt_recorded *r, enum need need, bool is_there, const char *what,
-                              ckpt_error *err) {
-  if (need == MAY || (need == ALWAYS) == is_there) return CKPT_OK;
+static ckpt_status refuse(const ckpt_recorded *r, bool is_there, const char *what, ckpt_error *err) {
   return ckpt_fail(err, CKPT_EFORMAT, r->path, NULL, "records %s %s, which ckpt %s %s", is_there ? "its" : "no", what,
                    r->request.verb, is_there ? "does not take" : "always has");
 }
 
-static ckpt_status check_options(const ckpt_recorded *r, const struct verb *verb, ckpt_error *err) {
+/* Whether a verb quantizes: it takes options of that. */
+static bool quantizes(const char *verb) {
+  for (const ckpt_option *option = ckpt_written_options; option->name != NULL; option++)
+    if (option->place == CKPT_PLACE_QUANTIZE && ckpt_option_lists(option->verbs, verb)) return true;
+  return false;
+}
+
+/* The options of a place, against those that the verb takes. */
+static ckpt_status check_place(const ckpt_recorded *r, ckpt_option_place kind, const void *place, ckpt_error *err) {
+  const char *verb = r->request.verb;
+  for (const ckpt_option *option = ckpt_written_options; option->name != NULL; option++) {
+    if (option->place != kind || option->key == 0) continue;
+    const bool is_there = ckpt_option_is_given(option, place);
+    if (is_there ? !ckpt_option_is_taken(option, verb) : ckpt_option_is_always(option, verb))
+      return refuse(r, is_there, option->field, err);
+  }
+  return CKPT_OK;
+}
+
+static ckpt_status check_values(const ckpt_recorded *r, const ckpt_format_values *values, ckpt_error *err) {
+  for (size_t i = 0; i < values->n; i++)
+    if (values->items[i].value != 0 && !ckpt_option_takes_value(values->items[i].name, r->request.verb))
+      return refuse(r, true, values->items[i].name, err);
+  return CKPT_OK;
+}
+
+static ckpt_status check_options(const ckpt_recorded *r, ckpt_error *err) {
   const ckpt_convert_options *options = &r->options;
-  bool is_selected = options->match != NULL || options->exclude != NULL || options->rename != NULL ||
-                     options->remove != NULL || options->set != NULL || options->external_data || options->link ||
-                     options->graph != NULL;
   bool is_known = true;
   if (options->include != NULL) (void)ckpt_role_included(options->include, CKPT_ROLE_PARAMETER, &is_known);
   if (!is_known)
     return ckpt_fail(err, CKPT_EFORMAT, r->path, NULL, "records the option include '%.80s', which there is not",
                      options->include);
-  CKPT_TRY(check_need(r, verb->include, options->include != NULL, "include", err));
-  CKPT_TRY(check_need(r, verb->casts, options->n_casts != 0, "dtype", err));
-  CKPT_TRY(check_need(r, verb->overflow, options->allow_overflow, "allow_overflow", err));
-  CKPT_TRY(check_need(r, verb->selection, is_selected, "selection", err));
-  return check_need(r, verb->types, r->request.quantize != NULL, "quantize", err);
+  CKPT_TRY(check_place(r, CKPT_PLACE_CONVERT, options, err));
+  CKPT_TRY(check_values(r, &r->values, err));
+  const bool is_there = r->request.quantize != NULL;
+  return is_there == quantizes(r->request.verb) ? CKPT_OK : refuse(r, is_there, "quantize", err);
 }
 
-static ckpt_status check_target(const ckpt_recorded *r, const struct verb *verb, const ckpt_convert_target *target,
-                                ckpt_error *err) {
+/* Values that are for one output are ones that its format takes. */
+static bool has_values(const ckpt_convert_target *target, const ckpt_format *format) {
+  for (size_t i = 0; i < target->values.n; i++) {
+    const ckpt_format_value *value = &target->values.items[i];
+    const ckpt_format_option *option = ckpt_format_option_known(value->name, NULL);
+    if (value->value != 0 && !option->is_of_all && ckpt_format_option_find(format->options, value->name) == NULL)
+      return false;
+  }
+  return ckpt_format_values_check(&target->values, format->options, NULL, NULL) == CKPT_OK;
+}
+
+static ckpt_status check_target(const ckpt_recorded *r, const ckpt_convert_target *target, ckpt_error *err) {
   const ckpt_format *format = ckpt_format_find(target->to);
-  CKPT_TRY(check_need(r, verb->shards, target->shard_size != 0, "shard_size", err));
-  CKPT_TRY(check_need(r, verb->ranks, target->world != 0, "world", err));
-  CKPT_TRY(check_need(r, verb->stage, target->stage != 0, "stage", err));
-  CKPT_TRY(check_need(r, verb->zstd, target->zstd_level != 0, "zstd_level", err));
-  bool has_type = target->preset != NULL; /* or another output has: beside it the model itself may be written */
-  for (uint32_t i = 0; i < r->request.n_targets && verb->types == ALWAYS; i++)
-    has_type = has_type || r->targets[i].preset != NULL;
-  CKPT_TRY(check_need(r, verb->types, has_type, "type", err));
+  const char *verb = r->request.verb;
+  CKPT_TRY(check_place(r, CKPT_PLACE_TARGET, target, err));
+  CKPT_TRY(check_values(r, &target->values, err));
   if (format == NULL) return CKPT_OK; /* the replay says so */
   const bool is_folder = format->caps.is_folder || (format->caps.shards && ckpt_text_ends(target->path, "/"));
   const struct {
     bool is_fine;
     const char *what;
-  } rules[] = {
-      {target->shard_size == 0 || is_folder, "shard_size"},
-      {target->world == 0 || format->caps.ranks, "world"},
-      {target->stage <= format->caps.stages, "stage"},
-      {target->zstd_level == 0 || (format->caps.zstd && target->zstd_level <= CKPT_MAX_ZSTD_LEVEL), "zstd_level"},
-      {strcmp(verb->name, "join") != 0 || !is_folder, "verb"},
-      {strcmp(verb->name, "consolidate") != 0 || !format->caps.ranks, "verb"}};
+  } rules[] = {{target->shard_size == 0 || is_folder, "shard_size"},
+               {target->world == 0 || format->caps.ranks, "world"},
+               {has_values(target, format), "value"},
+               {strcmp(verb, "join") != 0 || !is_folder, "verb"},
+               {strcmp(verb, "consolidate") != 0 || !format->caps.ranks, "verb"}};
   for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
     if (!rules[i].is_fine)
       return ckpt_fail(err, CKPT_EFORMAT, r->path, NULL, "records a %s that cannot be meant for %s %s", rules[i].what,
@@ -77,24 +86,17 @@ static ckpt_status check_target(const ckpt_recorded *r, const struct verb *verb,
 }
 
 ckpt_status ckpt_recorded_check(const ckpt_recorded *r, ckpt_error *err) {
-  const struct verb *verb = NULL;
   bool has_graph = false;
-  for (size_t i = 0; i < sizeof verbs / sizeof *verbs; i++)
-    if (strcmp(r->request.verb, verbs[i].name) == 0) verb = &verbs[i];
-  if (verb == NULL)
+  if (!ckpt_option_lists(CKPT_VERBS_THAT_WRITE, r->request.verb))
     return ckpt_fail(err, CKPT_EFORMAT, r->path, NULL, "is no receipt that this version knows (%.80s)",
                      r->request.verb);
-  CKPT_TRY(check_options(r, verb, err));
+  CKPT_TRY(check_options(r, err));
   for (uint32_t i = 0; i < r->request.n_targets; i++) {
     const ckpt_format *format = ckpt_format_find(r->targets[i].to);
-    has_graph = has_graph || (format != NULL && format->caps.graphs);
-    CKPT_TRY(check_target(r, verb, &r->targets[i], err));
+    has_graph = has_graph || (format != NULL && format->caps.graph);
+    CKPT_TRY(check_target(r, &r->targets[i], err));
   }
-  const ckpt_convert_options *options = &r->options;
-  if (!has_graph && (options->external_data || options->link || options->graph != NULL))
-    return ckpt_fail(err, CKPT_EFORMAT, r->path, NULL, "records %s, and no output is an ONNX model",
-                     options->external_data ? "external_data"
-                     : options->link        ? "link"
-                                            : "graph");
+  if (r->options.graph != NULL && !has_graph)
+    return ckpt_fail(err, CKPT_EFORMAT, r->path, NULL, "records graph, and no output has one");
   return CKPT_OK;
 }

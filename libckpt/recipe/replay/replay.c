@@ -76,7 +76,7 @@ static ckpt_status open_input(recorded *r, ckpt_index **out, const char *path, c
   if (stat(beside, &found) == 0) return ckpt_open(out, beside, open, err);
   ckpt_error why = {0};
   ckpt_status status = ckpt_open(out, path, open, &why); /* it may be a name in the Hugging Face cache */
-  if (status != CKPT_ENOTFOUND) return ckpt_fail(err, status, why.file, why.tensor, "%s", why.message);
+  if (status != CKPT_ENOTFOUND) return ckpt_fail_as(err, status, why.file, why.tensor, &why);
   (void)!getcwd(here, sizeof here);
   return ckpt_fail(err, status, r->path, NULL,
                    "its input %s is not there, looked up from %s and from the receipt's folder (run it where the "
@@ -125,7 +125,7 @@ static ckpt_status digest_at(const char *path, const ckpt_run_options *run, reco
   if (status == CKPT_OK) status = ckpt_hash(index, &options, &now->digest, &why);
   ckpt_index_free(index);
   now->has_digest = status == CKPT_OK;
-  if (status == CKPT_ENOMEM || status == CKPT_ECANCELED) return ckpt_fail(err, status, NULL, NULL, "%s", why.message);
+  if (status == CKPT_ENOMEM || status == CKPT_ECANCELED) return ckpt_fail_as(err, status, NULL, NULL, &why);
   return CKPT_OK;
 }
 
@@ -397,6 +397,13 @@ static void compare_whole(const recorded_output *then, const ckpt_output *now, b
         then->n_bytes, ckpt_plural(then->n_bytes), n_bytes);
 }
 
+/* Whether outputs say where the inputs' data are, from their own folders. */
+static bool has_links(const recorded *r) {
+  for (size_t i = 0; i < r->values.n; i++)
+    if (ckpt_format_option_known(r->values.items[i].name, NULL)->links && r->values.items[i].value != 0) return true;
+  return false;
+}
+
 static ckpt_status compare_replayed(recorded *r, const ckpt_plan *plan, uint32_t number, const reporter *to,
                                     ckpt_error *err) {
   ckpt_status status = CKPT_OK;
@@ -418,7 +425,7 @@ static ckpt_status compare_replayed(recorded *r, const ckpt_plan *plan, uint32_t
     const found_output found = {.entries = entries, .n = described->n_tensors, .layout = &plan->outputs[k].layout};
     status = compare_output(r, k, &found, r->targets[k].path, "the replay", NULL, to, &has_side, err);
     free(entries);
-    const bool is_placed = !r->options.link || (r->request.link_folder != NULL && k == number);
+    const bool is_placed = !has_links(r) || (r->request.folder != NULL && k == number);
     if (status == CKPT_OK)
       compare_whole(&r->outputs[k], &plan->outputs[k], has_side && *to->n_told == n_before && is_placed,
                     r->targets[k].path, to);
@@ -465,8 +472,10 @@ static ckpt_status compare_input(const recorded *r, const ckpt_plan *plan, const
 
 /* An argument that cannot be meant is what the receipt says, not what the caller gave. */
 static ckpt_status blame_receipt(const recorded *r, ckpt_status status, const ckpt_error *why, ckpt_error *err) {
-  if (status != CKPT_EINVAL) return ckpt_fail(err, status, why->file, why->tensor, "%s", why->message);
-  return ckpt_fail(err, CKPT_EFORMAT, r->path, NULL, "records what cannot be meant: %s", why->message);
+  if (status != CKPT_EINVAL) return ckpt_fail_as(err, status, why->file, why->tensor, why);
+  char text[sizeof why->message];
+  return ckpt_fail(err, CKPT_EFORMAT, r->path, NULL, "records what cannot be meant: %s",
+                   ckpt_error_message(why, NULL, text, sizeof text));
 }
 
 /* The folder that links of what is at path are from, if it is there. */
@@ -476,8 +485,8 @@ static ckpt_status find_link_folder(recorded *r, const char *path, ckpt_error *e
   const char *folder = n == 0 ? "." : ckpt_arena_text(&r->arena, path, n);
   if (folder == NULL) return ckpt_recorded_full(r, err);
   if (realpath(folder, real) == NULL) return CKPT_OK;
-  r->request.link_folder = ckpt_arena_copy(&r->arena, real);
-  return r->request.link_folder == NULL ? ckpt_recorded_full(r, err) : CKPT_OK;
+  r->request.folder = ckpt_arena_copy(&r->arena, real);
+  return r->request.folder == NULL ? ckpt_recorded_full(r, err) : CKPT_OK;
 }
 
 /* The plan of then. */
@@ -491,16 +500,16 @@ static ckpt_status plan_once(recorded *r, ckpt_plan **plan, ckpt_error *err) {
 /* Its links are from the folder where the output stands now; it has none where the inputs do not lie there. */
 static ckpt_status plan_again(recorded *r, ckpt_plan **plan, const char *output, const ckpt_run_options *run,
                               ckpt_error *err) {
-  if (r->options.link) CKPT_TRY(find_link_folder(r, output, err));
+  if (has_links(r)) CKPT_TRY(find_link_folder(r, output, err));
   CKPT_TRY(plan_once(r, plan, err));
-  if (r->request.link_folder == NULL) return CKPT_OK;
+  if (r->request.folder == NULL) return CKPT_OK;
   ckpt_error why = {0};
   ckpt_status status = ckpt_plan_prepare(*plan, run, &why);
   if (status == CKPT_OK) return CKPT_OK;
-  if (status != CKPT_EUNSUPPORTED) return ckpt_fail(err, status, why.file, why.tensor, "%s", why.message);
+  if (status != CKPT_EUNSUPPORTED) return ckpt_fail_as(err, status, why.file, why.tensor, &why);
   ckpt_plan_free(*plan);
   *plan = NULL;
-  r->request.link_folder = NULL;
+  r->request.folder = NULL;
   return plan_once(r, plan, err);
 }
 

@@ -270,8 +270,10 @@ static ckpt_status try_pickle(ckpt_scanner *s, attempt *a, bool is_sure, bool *i
   if (row != NULL) CKPT_TRY(judge_row(s, a, row, err));
   if (a->status == CKPT_OK) return CKPT_OK;
   if (a->status == CKPT_ELIMIT && memory != 0)
-    return ckpt_scan_problem(s, a->place, err, "not looked into beyond byte %llu: needs more than --memory (%s)",
-                             (ull)(options.base + a->report.n_consumed), a->error.message);
+    return ckpt_findings_advise(
+        ckpt_scan_problem(s, a->place, err, "not looked into beyond byte %llu: needs more than the memory limit (%s)",
+                          (ull)(options.base + a->report.n_consumed), a->error.message),
+        &s->scan->findings, "raise %memory", NULL);
   if (!a->rest.goes_on) return ckpt_scan_problem(s, a->place, err, "cannot be read to its end: %s", a->error.message);
   return ckpt_scan_problem(s, a->place, err, "cannot be read to its end: %s; what follows names %s and calls it",
                            a->error.message, a->rest.seen[0] == '\0' ? "something" : a->rest.seen);

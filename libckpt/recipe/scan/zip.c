@@ -294,8 +294,11 @@ ckpt_status ckpt_scan_zip(ckpt_scanner *s, const ckpt_place *place, ckpt_error *
   CKPT_TRY(run_search(&q, err));
   if (p.n != 0) return look_between(&p, place->n_bytes, err);
   bool is_memory = defect.status == CKPT_ELIMIT && s->run != NULL && s->run->memory != 0;
-  CKPT_TRY(is_memory ? ckpt_scan_problem(s, place, err, "its directory is not read: needs more than --memory (%s)",
-                                         defect.message)
+  CKPT_TRY(is_memory ? ckpt_findings_advise(
+                           ckpt_scan_problem(s, place, err,
+                                             "its directory is not read: needs more than the memory limit (%s)",
+                                             defect.message),
+                           &s->scan->findings, "raise %memory", NULL)
                      : ckpt_scan_problem(s, place, err, "readers differ about this zip archive: %s", defect.message));
   return carve(s, place, 0, place->n_bytes, err);
 }

@@ -202,27 +202,27 @@ ckpt_status ckpt_selection_take(ckpt_selection *selection, const ckpt_tensor *te
   return CKPT_OK;
 }
 
-static ckpt_status refuse_idle(const char *what, const char *text, ckpt_error *err) {
-  return ckpt_fail(err, CKPT_ENOTFOUND, NULL, NULL, "%s '%s' matches no tensor (ckpt ls lists the names%s)", what, text,
-                   ckpt_pattern_is_word(text) ? "; a pattern is of the whole name, with * for any part" : "");
+static ckpt_status refuse_idle(const char *option, const char *text, ckpt_error *err) {
+  return ckpt_fail_option(err, CKPT_ENOTFOUND, NULL, option, "'%s' matches no tensor (ckpt ls lists the names%s)", text,
+                          ckpt_pattern_is_word(text) ? "; a pattern is of the whole name, with * for any part" : "");
 }
 
 ckpt_status ckpt_selection_finish(const ckpt_selection *selection, ckpt_error *err) {
   const ckpt_selection *s = selection;
   for (size_t i = 0; i < s->n_match; i++)
-    if (ckpt_pattern_n_matched(s->match[i]) == 0) return refuse_idle("--match", s->options->match[i], err);
+    if (ckpt_pattern_n_matched(s->match[i]) == 0) return refuse_idle("match", s->options->match[i], err);
   for (size_t i = 0; i < s->n_exclude; i++)
-    if (ckpt_pattern_n_matched(s->exclude[i]) == 0) return refuse_idle("--exclude", s->options->exclude[i], err);
+    if (ckpt_pattern_n_matched(s->exclude[i]) == 0) return refuse_idle("exclude", s->options->exclude[i], err);
   for (size_t i = 0; i < s->n_rename; i++)
-    if (ckpt_renaming_n_matched(s->rename[i]) == 0) return refuse_idle("--rename", s->options->rename[i], err);
+    if (ckpt_renaming_n_matched(s->rename[i]) == 0) return refuse_idle("rename", s->options->rename[i], err);
   for (size_t i = 0; i < s->options->n_casts; i++)
     if (s->casts[i] != NULL && ckpt_pattern_n_matched(s->casts[i]) == 0)
-      return refuse_idle("--dtype", s->options->casts[i].pattern, err);
+      return refuse_idle("dtype", s->options->casts[i].pattern, err);
   for (size_t i = 0; i < s->options->n_casts; i++) /* earlier rules took all that it matches */
     if (s->casts[i] != NULL && s->n_cast[i] == 0 && s->n_floats[i] != 0)
-      return ckpt_fail(err, CKPT_EINVAL, NULL, NULL,
-                       "--dtype '%s=%s' decides nothing: an earlier rule matches first (put it before)",
-                       s->options->casts[i].pattern, ckpt_dtype_name(s->options->casts[i].dtype));
+      return ckpt_fail_option(err, CKPT_EINVAL, NULL, "dtype",
+                              "'%s=%s' decides nothing: an earlier rule matches first (put it before)",
+                              s->options->casts[i].pattern, ckpt_dtype_name(s->options->casts[i].dtype));
   return CKPT_OK;
 }
 

@@ -341,8 +341,8 @@ static ckpt_status check_tokens(checker *c, const char *name, uint64_t n_rows,
   CKPT_TRY(ckpt_json_new_source(&json, c->index->source, side->file, 0, side->n_bytes, MAX_TOKEN_BYTES, true, err));
   ckpt_status status = read(json, &ids, &defect);
   ckpt_json_free(json);
-  if (is_defect(status)) return ckpt_findings_add(c->findings, err, CKPT_PROBLEM, path, NULL, "%s", defect.message);
-  if (status != CKPT_OK) return ckpt_fail(err, status, path, NULL, "%s", defect.message);
+  if (is_defect(status)) return ckpt_findings_add_error(c->findings, err, CKPT_PROBLEM, path, NULL, &defect);
+  if (status != CKPT_OK) return ckpt_fail_as(err, status, path, NULL, &defect);
   if (!ids.has_any) return CKPT_OK;
   if (ids.largest >= n_rows)
     return ckpt_findings_add(c->findings, err, CKPT_PROBLEM, path, NULL,
@@ -472,9 +472,8 @@ static ckpt_status read_config(checker *c, const ckpt_index *of, const ckpt_side
   CKPT_TRY(load(of, side, text, err));
   ckpt_status status = ckpt_config_parse(config, *text, side->n_bytes, NULL, &defect);
   if (is_defect(status) && was_told(c->findings, c->config_path, defect.message)) return CKPT_OK;
-  if (is_defect(status))
-    return ckpt_findings_add(c->findings, err, CKPT_PROBLEM, c->config_path, NULL, "%s", defect.message);
-  return status == CKPT_OK ? CKPT_OK : ckpt_fail(err, status, c->config_path, NULL, "%s", defect.message);
+  if (is_defect(status)) return ckpt_findings_add_error(c->findings, err, CKPT_PROBLEM, c->config_path, NULL, &defect);
+  return status == CKPT_OK ? CKPT_OK : ckpt_fail_as(err, status, c->config_path, NULL, &defect);
 }
 
 ckpt_status ckpt_verify_config(ckpt_findings *findings, const ckpt_index *index, const ckpt_index *like,

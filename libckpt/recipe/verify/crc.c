@@ -83,10 +83,10 @@ static ckpt_status add_tensors(checking *c, const ckpt_tensor *tensors, uint32_t
     for (uint32_t k = 0; k < tensors[i].n_extents; k++) {
       const ckpt_extent *extent = &tensors[i].extents[k];
       if (extent->file == CKPT_FILE_LITERAL) continue;
-      bool is_packed = extent->chain[0] == CKPT_DECODE_ZSTD && extent->chain[1] == CKPT_DECODE_TORCH_RECORD;
+      bool is_packed = extent->chain[0] == CKPT_DECODE_ZSTD && extent->chain[1] == CKPT_DECODE_RECORD;
       const archive found = {extent->file, extent->offset, extent->n_stored, tensors[i].name,
                              is_packed ? tensors[i].n_bytes : 0};
-      if (is_packed || extent->chain[0] == CKPT_DECODE_TORCH_RECORD) {
+      if (is_packed || extent->chain[0] == CKPT_DECODE_RECORD) {
         CKPT_TRY(add_archive(c, found, err));
         c->is_seen[extent->file] = true;
       } else {
@@ -196,8 +196,8 @@ static ckpt_status check_around(checking *c, const opened *a, const ckpt_zip *zi
   ckpt_status status = ckpt_zip_check(zip, number, a->source, a->file, &defect);
   if (status == CKPT_OK) return CKPT_OK;
   if (status == CKPT_EFORMAT)
-    return ckpt_findings_add(c->findings, err, CKPT_PROBLEM, ckpt_source_path(c->index->source, a->of->file),
-                             a->of->tensor, "%s", defect.message);
+    return ckpt_findings_add_error(c->findings, err, CKPT_PROBLEM, ckpt_source_path(c->index->source, a->of->file),
+                                   a->of->tensor, &defect);
   if (err != NULL) *err = defect;
   return status;
 }

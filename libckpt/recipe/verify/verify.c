@@ -76,11 +76,13 @@ static ckpt_status check_numbered(ckpt_findings *findings, const ckpt_index *ind
 
 ckpt_status ckpt_verify_structure(ckpt_findings *findings, const ckpt_index *index, ckpt_error *err) {
   uint32_t n_files = 0;
-  for (uint32_t i = 0; i < index->n_notes; i++)
-    if (index->notes[i].is_problem)
-      CKPT_TRY(ckpt_findings_add(findings, err, CKPT_PROBLEM,
-                                 index->notes[i].file == NULL ? index->path : index->notes[i].file, NULL, "%s",
-                                 index->notes[i].message));
+  for (uint32_t i = 0; i < index->n_notes; i++) {
+    const ckpt_note *note = &index->notes[i];
+    if (!note->is_problem) continue;
+    CKPT_TRY(ckpt_findings_add_note(findings, note->file == NULL ? index->path : note->file, note->message, note->cause,
+                                    err));
+    CKPT_TRY(ckpt_findings_advise(CKPT_OK, findings, note->advice, NULL));
+  }
   if (index->source != NULL) CKPT_TRY(check_numbered(findings, index, &n_files, err));
   if (findings->n_of[CKPT_PROBLEM] != 0) return CKPT_OK; /* of opening too */
   if (index->n_tensors == 0)
@@ -88,12 +90,6 @@ ckpt_status ckpt_verify_structure(ckpt_findings *findings, const ckpt_index *ind
   return ckpt_findings_add(findings, err, CKPT_PROVEN, NULL, NULL,
                            "structure: %u tensor%s in %u file%s, no hole, no overlap", index->n_tensors,
                            ckpt_plural(index->n_tensors), n_files, ckpt_plural(n_files));
-}
-
-ckpt_status ckpt_verify_format(ckpt_findings *findings, const ckpt_index *index, const ckpt_run_options *run,
-                               ckpt_error *err) {
-  const ckpt_format *format = ckpt_format_find(index->format);
-  return format == NULL || format->verify == NULL ? CKPT_OK : format->verify(findings, index, run, err);
 }
 
 /* ---- values ------------------------------------------------------------------------------------------------------ */
@@ -263,7 +259,7 @@ static bool is_record(void *arg, const char *name) {
 static void take_side_difference(void *arg, const ckpt_error *difference) {
   side_check *c = arg;
   if (c->status == CKPT_OK)
-    c->status = ckpt_findings_add(c->findings, c->err, CKPT_PROBLEM, difference->file, NULL, "%s", difference->message);
+    c->status = ckpt_findings_add_error(c->findings, c->err, CKPT_PROBLEM, difference->file, NULL, difference);
 }
 
 ckpt_status ckpt_verify_side_files(ckpt_findings *findings, const ckpt_index *index, const ckpt_side_sums *listed,

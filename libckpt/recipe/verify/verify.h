@@ -55,7 +55,8 @@ typedef struct ckpt_crc_counts {
 ckpt_status ckpt_verify_crc(ckpt_findings *findings, const ckpt_index *index, const ckpt_run_options *run,
                             ckpt_crc_counts *counts, ckpt_error *err);
 
-/* What the index's format has to add (ckpt_format's `verify`): GGUF's padding. Fails with EIO, ECANCELED, ENOMEM. */
+/* What the index's format has to add (ckpt_format's `verify`): GGUF's padding. Then copies of tensors in it
+ * (`show_copies`), which must be the same. Fails with EIO, ECANCELED, ENOMEM. */
 ckpt_status ckpt_verify_format(ckpt_findings *findings, const ckpt_index *index, const ckpt_run_options *run,
                                ckpt_error *err);
 

@@ -152,7 +152,7 @@ TEST(DcpVerify, ChunksReadByTheirStridesHaveChecksums) {
       if (tensor.record->extent_form != CKPT_EXTENT_STRIDED) continue;
       n_strided++;
       const ckpt_extent &extent = tensor.extents[0];
-      const bool is_archive = extent.chain[0] == CKPT_DECODE_ZSTD || extent.chain[0] == CKPT_DECODE_TORCH_RECORD;
+      const bool is_archive = extent.chain[0] == CKPT_DECODE_ZSTD || extent.chain[0] == CKPT_DECODE_RECORD;
       if (is_archive) continue;  // the extent itself is one
       EXPECT_NE(archive_at(index.get(), ckpt_source_name(index->source, extent.file), extent.offset), "");
     }

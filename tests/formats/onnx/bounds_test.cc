@@ -97,7 +97,7 @@ TEST(OnnxBounds, WhatWouldNotBeReadIsNotWritten) {
   ckpt_convert_options cast = {}, outside = {};
   cast.casts = &f16;
   cast.n_casts = 1;
-  outside.external_data = true;
+  put_outside(&outside);
   spill(folder / "m.onnx", model_of(std::string(4086, 'n')));
   EXPECT_EQ(convert(folder / "m.onnx", folder / "b.onnx", cast), "");
   must_open(folder / "b.onnx");
@@ -224,7 +224,7 @@ TEST(OnnxBounds, AModelThatProtobufCannotReadIsAProblem) {
                                              ckpt_error err = {};
                                              EXPECT_EQ(ckpt_onnx_verify(&findings, index.get(), nullptr, &err), CKPT_OK)
                                                  << text_of(err);
-                                             const std::string text = findings.n == 0 ? "" : findings.items[0].message;
+                                             const std::string text = findings.n == 0 ? "" : said(findings.items[0]);
                                              EXPECT_TRUE(findings.n == 0 || findings.items[0].kind == CKPT_PROBLEM);
                                              ckpt_findings_free(&findings);
                                              return text;
@@ -232,7 +232,7 @@ TEST(OnnxBounds, AModelThatProtobufCannotReadIsAProblem) {
   EXPECT_EQ(found(2147483647), "");
   EXPECT_EQ(found(2147483648),
             "a model of 2147483648 bytes, and 2147483647 are what protobuf reads: onnx and ONNX Runtime cannot load it "
-            "(ckpt convert --external-data)");
+            "(ckpt convert external_data)");
 }
 
 // Numbers of complex values, each in a field of its own, as protobuf may hold them and nothing writes them.

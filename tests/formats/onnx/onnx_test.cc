@@ -126,7 +126,7 @@ TEST(Onnx, UnknownFieldsStayWithDataThatMove) {
   spill(folder / "a.onnx",
         std::string("\x08\x08", 2) + field(7, graph) + unknown + field(8, std::string("\x10\x11", 2)));
   ckpt_convert_options outside = {};
-  outside.external_data = true;
+  put_outside(&outside);
   ASSERT_EQ(convert(folder / "a.onnx", folder / "b.onnx", outside), "");
   ASSERT_EQ(convert(folder / "b.onnx", folder / "c.onnx"), "");
   EXPECT_LT(slurp(folder / "b.onnx").size(), 500U);
@@ -142,7 +142,7 @@ TEST(Onnx, UnknownFieldsStayWithDataThatMove) {
 TEST(Onnx, DataGoOutsideAndComeBack) {
   Folder folder;
   ckpt_convert_options outside = {};
-  outside.external_data = true;
+  put_outside(&outside);
   for (const std::string &name : kModels) {
     const std::string there = folder / "there.onnx", back = folder / "back.onnx", again = folder / "again.onnx";
     ASSERT_EQ(convert(kData + name, there, outside), "") << name;
@@ -173,7 +173,7 @@ TEST(Onnx, LargeTensorsBeginOnPages) {
       "\"shape\":[3145728],\"data_offsets\":[1025,3146753]}}";
   spill(folder / "a.safetensors", safetensors(header, std::string(1025 + n, 'x')));
   ckpt_convert_options outside = {};
-  outside.external_data = true;
+  put_outside(&outside);
   ASSERT_EQ(convert(folder / "a.safetensors", folder / "a.onnx", outside), "");
   IndexPointer index = must_open(folder / "a.onnx");
   EXPECT_EQ(ckpt_index_find(index.get(), "a")->extents->offset, 0U);
@@ -184,11 +184,11 @@ TEST(Onnx, LargeTensorsBeginOnPages) {
 TEST(Onnx, TheFileBesideIsReplacedWithForce) {
   Folder folder;
   ckpt_convert_options outside = {}, force = {};
-  outside.external_data = force.external_data = force.force = true;
+  put_outside(&outside), put_outside(&force);
+  force.force = true;
   spill(folder / "a.onnx.data", "somebody's");
-  EXPECT_NE(
-      convert(kData + "dynamo.onnx", folder / "a.onnx", outside).find("a.onnx.data: exists (--force replaces it)"),
-      std::string::npos);
+  EXPECT_NE(convert(kData + "dynamo.onnx", folder / "a.onnx", outside).find("a.onnx.data: exists (force replaces it)"),
+            std::string::npos);
   EXPECT_EQ(slurp(folder / "a.onnx.data"), "somebody's");
   EXPECT_FALSE(std::filesystem::exists(folder / "a.onnx"));
   spill(folder / "a.onnx", "old");
@@ -209,7 +209,9 @@ TEST(Onnx, TheFileBesideIsReplacedWithForce) {
 
 ckpt_convert_options linking(const char *graph = nullptr) {
   ckpt_convert_options link = {};
-  link.link = true;
+  static const ckpt_format_value value = {"link", 1};
+  link.values = &value;
+  link.n_values = 1;
   link.graph = graph;
   return link;
 }
@@ -268,7 +270,9 @@ TEST(Onnx, WhatCannotBeLinkedIsRefusedByName) {
   refused(model, folder / "in/a.onnx", linking(), "there is nothing to link");
   ckpt_convert_options zstd = {};
   zstd.to = "dcp";
-  zstd.zstd_level = 1;
+  const ckpt_format_value level = {"zstd_level", 1};
+  zstd.values = &level;
+  zstd.n_values = 1;
   ASSERT_EQ(convert(model, folder / "in/dcp", zstd), "");
   refused(folder / "in/dcp", folder / "in/a.onnx", linking(),
           "tensor 'emb.weight': cannot be linked: its bytes do not stand as they are in one piece of a file (of dcp)");
@@ -301,7 +305,8 @@ TEST(Onnx, GraphsGetOtherWeightsByName) {
   graph.graph = model.c_str();
   ASSERT_EQ(convert(folder / "wide.safetensors", folder / "a.onnx", graph), "");
   EXPECT_EQ(slurp(folder / "a.onnx"), slurp(model));
-  EXPECT_NE(convert(folder / "wide.safetensors", folder / "a.safetensors", graph).find("safetensors has no graph"),
+  EXPECT_NE(convert(folder / "wide.safetensors", folder / "a.safetensors", graph)
+                .find("graph: safetensors has none (it is for *.onnx)"),
             std::string::npos);
   renamed.rename = rename;
   ASSERT_EQ(convert(folder / "wide.safetensors", folder / "renamed.safetensors", renamed), "");
@@ -530,7 +535,7 @@ std::string opened(const std::string &path, const std::string &folder) {
 TEST(Onnx, OneModelInAFolder) {
   Folder folder;
   ckpt_convert_options outside = {};
-  outside.external_data = true;
+  put_outside(&outside);
   ASSERT_EQ(convert(kData + "dynamo.onnx", folder / "model.onnx", outside), "");
   spill(folder / "config.json", "{}");
   EXPECT_EQ(table_of(must_open(folder / "").get()), table_of(must_open(kData + "dynamo.onnx").get()));

@@ -16,6 +16,13 @@ extern "C" {
 
 namespace formats_testing {
 
+// Asks for large data in a file beside the model.
+inline void put_outside(ckpt_convert_options *options) {
+  static const ckpt_format_value value = {"external_data", 1};
+  options->values = &value;
+  options->n_values = 1;
+}
+
 inline const std::string kData = std::string(CKPT_TESTS_DIR) + "/data/onnx/";
 inline const std::vector<std::string> kModels = {"dynamo.onnx", "legacy.onnx",         "nested.onnx",     "types.onnx",
                                                  "qdq.onnx",    "external/model.onnx", "matmulnbits.onnx"};

@@ -150,8 +150,9 @@ TEST(Torch, OtherArchives) {
   EXPECT_EQ(failure(slurp(kData + "script.pt"), &status),
             "memory: a TorchScript archive, which is a program (save its state_dict with torch.save)");
   EXPECT_EQ(status, CKPT_EUNSUPPORTED);
-  EXPECT_EQ(failure(zip({{"a/data.pkl", "}."}, {"a/byteorder", "middle"}})),
+  EXPECT_EQ(failure(zip({{"a/data.pkl", "}."}, {"a/byteorder", "middle"}}), &status),
             "memory: byteorder is neither 'little' nor 'big'");
+  EXPECT_EQ(status, CKPT_EFORMAT);
   EXPECT_EQ(failure(zip({{"a/data.pkl", "}."}, {"a/code/__torch__.py", ""}}), &status).substr(0, 29),
             "memory: a TorchScript archive");
   EXPECT_EQ(

@@ -34,7 +34,7 @@ struct Flat {
       for (const char *const *alias = t->aliases; alias != nullptr && *alias != nullptr; alias++)
         EXPECT_EQ(ckpt_index_alias(index, i, *alias, nullptr), CKPT_OK);
     }
-    index->objects = from->objects;
+    ckpt_index_set_objects(index, from->objects, from->whole);
   }
   Flat() : bytes(64, 'x') { begin(); }
   ~Flat() { ckpt_index_free(index); }
@@ -408,7 +408,7 @@ TEST_F(Renamed, WhatGoesIsNamed) {
 
 // One tensor under very many keys is written in time that is linear in them, its names changed or not.
 TEST_F(Renamed, ManyNamesOfOneTensor) {
-  const int n = 150000;
+  const int n = CKPT_IS_SANITIZED ? 50000 : 150000;  // there each step takes longer
   IndexPointer index{nullptr, ckpt_index_free};
   {
     Flat flat;
@@ -426,13 +426,14 @@ TEST_F(Renamed, ManyNamesOfOneTensor) {
     ckpt_object *objects = flat.index->objects = ckpt_object_new(arena, CKPT_OBJECT_DICT, 1, nullptr);
     objects->items[0] = ckpt_object_text(arena, "torch", 5);
     objects->items[1] = root;
+    flat.index->whole = root;
     flat.finish();
     spill(folder_ / "many.pt", write_torch(flat.index));
   }
   const clock_t started = clock(); /* of this process: the machine may be busy */
   EXPECT_NE(Object(folder_ / "many.pt", {nullptr}).find("k000001"), std::string::npos);
   Object(folder_ / "many.pt", {"s/^k/l/", nullptr});
-  EXPECT_TRUE(Has("l000000") && Has("l149999"));
+  EXPECT_TRUE(Has("l000000") && Has(CKPT_IS_SANITIZED ? "l049999" : "l149999"));
   EXPECT_LT((clock() - started) / CLOCKS_PER_SEC, 100); /* a loop over pairs of names takes hours */
 }
 

@@ -222,7 +222,7 @@ TEST(ZeroObjects, KeysAreTexts) {
   ASSERT_NE(index, nullptr) << text_of(err);
   ASSERT_NE(index->n_notes, 0u);
   EXPECT_STREQ(index->notes[0].text, "not read: the key 5 of client_state, which is no text");
-  EXPECT_TRUE(index->notes[0].is_training);
+  EXPECT_EQ(index->notes[0].kind, CKPT_NOTE_STATE_LEFT);
 }
 
 // A key that its tensor is not called by would be another one where it is written: reshard refuses it.
@@ -235,7 +235,8 @@ TEST(ZeroObjects, KeysThatNamesCannotSayAreRefused) {
     IndexPointer index = open(kErrors + name, &err, false);
     ASSERT_NE(index, nullptr) << text_of(err);
     uint32_t n = 0;
-    for (uint32_t i = 0; i < index->n_notes; i++) n += index->notes[i].is_training && index->notes[i].text == text;
+    for (uint32_t i = 0; i < index->n_notes; i++)
+      n += index->notes[i].kind == CKPT_NOTE_STATE_LEFT && index->notes[i].text == text;
     EXPECT_EQ(n, 1u) << name;
   }
 }
@@ -248,7 +249,8 @@ TEST(ZeroObjects, OneTensorStaysUnderSeveralKeys) {
   for (const char *format : {"", "zero", "universal"}) {
     Folder folder;
     ASSERT_NO_FATAL_FAILURE(write_again(&index, format, folder));
-    for (uint32_t i = 0; i < index->n_notes; i++) EXPECT_FALSE(index->notes[i].is_training) << index->notes[i].text;
+    for (uint32_t i = 0; i < index->n_notes; i++)
+      EXPECT_NE(index->notes[i].kind, CKPT_NOTE_STATE_LEFT) << index->notes[i].text;
     const ckpt_object *leaf = ckpt_object_get(ckpt_object_get(index->objects, "k2"), "x");
     ASSERT_TRUE(leaf != nullptr && leaf->kind == CKPT_OBJECT_TENSOR) << format;
     const ckpt_tensor *tensor = &index->tensors[leaf->tensor];
@@ -288,7 +290,7 @@ TEST(ZeroObjects, TensorsThatAreNoNumbersAreRefused) {
     IndexPointer index = open(kErrors + name, &err, false);
     ASSERT_NE(index, nullptr) << text_of(err);
     uint32_t n = 0;
-    for (uint32_t i = 0; i < index->n_notes; i++) n += index->notes[i].is_training;
+    for (uint32_t i = 0; i < index->n_notes; i++) n += index->notes[i].kind == CKPT_NOTE_STATE_LEFT;
     EXPECT_EQ(n, 1u) << name;
   }
 }

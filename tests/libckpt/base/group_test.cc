@@ -209,7 +209,8 @@ class RanksFolder : public testing::Test {
     EXPECT_EQ(ckpt_plan_new(&plan, err), CKPT_OK);
     ckpt_status status = ckpt_plan_output(plan, output.c_str(), format, force, &sink, err);
     if (status == CKPT_OK) plan->outputs[0].options.shard_size = 20000;
-    if (status == CKPT_OK) plan->outputs[0].options.external_data = true;
+    static const ckpt_format_value outside = {"external_data", 1};
+    if (status == CKPT_OK) plan->outputs[0].options.values = {&outside, 1};
     for (uint32_t i = 0; i < index_->n_tensors && status == CKPT_OK; i++) {
       ckpt_expr *expr = nullptr;
       EXPECT_EQ(ckpt_expr_read(&expr, plan, index_.get(), &index_->tensors[i], err), CKPT_OK);

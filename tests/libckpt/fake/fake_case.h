@@ -122,7 +122,7 @@ class Case {
     } lines = {"", row.name + " "};
     (void)ckpt_plan_print(
         plan_,
-        [](void *arg, const char *line) {
+        [](void *arg, const char *line, const char *) {
           Lines *l = static_cast<Lines *>(arg);
           if (std::string(line).rfind(l->name, 0) == 0) l->text = line;
         },
@@ -296,11 +296,7 @@ class Case {
         EXPECT_EQ(ckpt_expr_add_prologue(x.expr, plan_, reduction, &err_), CKPT_OK);
         break;
       }
-      default: {
-        Value same = x;
-        ckpt_expr *both[] = {x.expr, x.expr};
-        EXPECT_EQ(ckpt_expr_apply(&x.expr, plan_, &ckpt_op_same, CKPT_F32, both, 2, nullptr, &err_), CKPT_OK);
-      }
+      default: apply_op(&x, add, {x, x}); break;
     }
     return x;
   }

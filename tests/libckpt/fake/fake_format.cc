@@ -195,11 +195,17 @@ static uint64_t *box_of(ckpt_layout *layout, const ckpt_tensor *tensor, uint32_t
   return box;
 }
 
+const ckpt_format_option kLevel = {"zstd_level", 1, 22, 0, "compresses", nullptr, nullptr, false, false};
+
+static int level_of(const ckpt_layout_options *options) {
+  return static_cast<int>(ckpt_format_value_of(&options->values, &kLevel));
+}
+
 enum class Way { kWhole, kBoxes, kEncoded };
 
 static Way way_of(const ckpt_layout *layout, uint32_t i, const ckpt_layout_options *options) {
   if (i % 3 == 1 && layout->index->tensors[i].n_elements != 0) return Way::kBoxes;
-  return i % 3 == 2 && options->zstd_level != 0 ? Way::kEncoded : Way::kWhole;
+  return i % 3 == 2 && level_of(options) != 0 ? Way::kEncoded : Way::kWhole;
 }
 
 static ckpt_status lay_part(ckpt_layout *layout, uint32_t k, uint32_t world, const ckpt_layout_options *options,
@@ -219,15 +225,15 @@ static ckpt_status lay_part(ckpt_layout *layout, uint32_t k, uint32_t world, con
     uint64_t *box = way == Way::kBoxes ? box_of(layout, &layout->index->tensors[i], world - 1 - k, world) : nullptr;
     uint32_t n_before = layout->files[*number].n_segments;
     CKPT_TRY(ckpt_layout_zeros(layout, (i * 7) % 13, err));
-    bool is_frame = way == Way::kEncoded || (way == Way::kBoxes && options->zstd_level != 0 && k % 2 == 1);
+    bool is_frame = way == Way::kEncoded || (way == Way::kBoxes && level_of(options) != 0 && k % 2 == 1);
     ckpt_checksum checksum = i % 5 == 4 ? CKPT_CHECKSUM_NONE : CKPT_CHECKSUM_CRC32;
     CKPT_TRY(ckpt_layout_tensor(layout, i, box, checksum, err));
-    if (is_frame && i % 4 < 2) ckpt_layout_frame(layout, 1, options->zstd_level);
+    if (is_frame && i % 4 < 2) ckpt_layout_frame(layout, 1, level_of(options));
     Place *place = static_cast<Place *>(ckpt_arena_alloc(layout->arena, sizeof *place));
     *place = {*number, layout->files[*number].n_segments - 1};
     if (i % 2 == 0) CKPT_TRY(ckpt_layout_trailer(layout, print_crc, place, err));
     if (is_frame && i % 4 >= 2)
-      ckpt_layout_frame(layout, layout->files[*number].n_segments - n_before, options->zstd_level);
+      ckpt_layout_frame(layout, layout->files[*number].n_segments - n_before, level_of(options));
   }
   CKPT_TRY(ckpt_layout_footer(layout, print_crcs, number, err));
   return ckpt_layout_literal(layout, print_end, nullptr, err);
@@ -235,7 +241,7 @@ static ckpt_status lay_part(ckpt_layout *layout, uint32_t k, uint32_t world, con
 
 static ckpt_status lay(ckpt_layout *layout, const ckpt_layout_options *options, ckpt_error *err) {
   uint32_t world = options->world == 0 ? 1 : options->world;
-  for (uint32_t k = 0; k < world + (options->zstd_level != 0 ? 1 : 0); k++)
+  for (uint32_t k = 0; k < world + (level_of(options) != 0 ? 1 : 0); k++)
     CKPT_TRY(lay_part(layout, k, world, options, err));
   for (uint32_t i = 0; i < layout->index->n_side_files; i++) {
     CKPT_TRY(ckpt_layout_file_add(layout, layout->index->side_files[i].name, err));
@@ -420,7 +426,12 @@ uint32_t add_output(ckpt_plan *plan, MemorySink *into, const ckpt_format *row, u
                     Faults *faults) {
   ckpt_layout_options options = {};
   options.world = world;
-  options.zstd_level = zstd_level;
+  static const std::vector<ckpt_format_value> levels = [] {
+    std::vector<ckpt_format_value> made;
+    for (uint64_t level = 0; level <= 22; level++) made.push_back({"zstd_level", level});
+    return made;
+  }();
+  options.values = {&levels[static_cast<size_t>(zstd_level)], 1};
   options.is_folder = row->caps.is_folder;
   uint32_t number = UINT32_MAX;
   EXPECT_EQ(ckpt_plan_output_sink(plan, counting_sink(into, faults), row, &options, &number, nullptr), CKPT_OK);

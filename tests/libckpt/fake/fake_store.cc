@@ -246,7 +246,7 @@ ckpt_extent Store::store(std::vector<uint8_t> bytes, uint32_t unit_bytes, ckpt_d
       encoded = zstd(reinterpret_cast<const uint8_t *>(encoded.data()), encoded.size());
       extent.chain[n++] = CKPT_DECODE_ZSTD;
     }
-    extent.chain[n++] = CKPT_DECODE_TORCH_RECORD;
+    extent.chain[n++] = CKPT_DECODE_RECORD;
   }
   if (swapped && choice < 8) extent.chain[n++] = CKPT_DECODE_SWAPPED;
   extent.file = static_cast<uint32_t>(random_->below(files_.size()));

@@ -66,7 +66,12 @@ class Weights : public testing::Test {
     return std::string(ckpt_dtype_name(static_cast<ckpt_dtype>(Find(name)->dtype))) + " " + std::to_string(values[0]) +
            " " + std::to_string(values[1]);
   }
-  std::string Note() { return index_->weights_note == nullptr ? "" : index_->weights_note; }
+  std::string Note() {
+    char text[512];
+    if (index_->weights_note == 0) return "";
+    const ckpt_note *note = &index_->notes[index_->weights_note - 1];
+    return ckpt_advice_text(note->text, note->advice, "", nullptr, text, sizeof text);
+  }
   std::string Choice() { return index_->weights == nullptr ? "none" : index_->weights; }
 
   const std::vector<Item> mixed_ = {{"w", "BF16", "[2]", Bf16({1, 2})},
@@ -88,7 +93,7 @@ TEST_F(Weights, MastersStandWhereThereAreSome) {
     EXPECT_EQ(Values("optimizer.state.w.master"), "f32 1.250000 2.250000");
     EXPECT_EQ(Find("norm")->n_bytes, 4u);
     EXPECT_EQ(Choice(), "master");
-    EXPECT_EQ(Note(), "weights: master f32 (stored parameters are bf16; --weights model)");
+    EXPECT_EQ(Note(), "weights: master f32 (stored parameters are bf16; weights=model)");
     EXPECT_TRUE(ckpt_master_stands(index_, Find("optimizer.state.w.master")));
     EXPECT_FALSE(ckpt_master_stands(index_, Find("w")));
   }
@@ -99,7 +104,7 @@ TEST_F(Weights, ModelLeavesTheStoredOnes) {
   EXPECT_EQ(Values("w"), "bf16 1.000000 2.000000");
   EXPECT_EQ(Find("w")->n_bytes, 4u);
   EXPECT_EQ(Choice(), "model");
-  EXPECT_EQ(Note(), "weights: model bf16 (master copies are f32; --weights master)");
+  EXPECT_EQ(Note(), "weights: model bf16 (master copies are f32; weights=master)");
   EXPECT_FALSE(ckpt_master_stands(index_, Find("optimizer.state.w.master")));
 }
 
@@ -122,7 +127,8 @@ TEST_F(Weights, NoChoiceWithoutMastersOfParameters) {
           ckpt_master_stands(index_, Find("optimizer.state.v.master") ? Find("optimizer.state.v.master") : Find("w")));
     }
     EXPECT_EQ(Open(items, "master"), CKPT_ENOTFOUND);
-    EXPECT_STREQ(err_.message, "holds no master weights (leave out --weights master)");
+    EXPECT_STREQ(err_.message, "holds no master weights");
+    EXPECT_STREQ(err_.advice, "leave out %weights=master");
   }
 }
 
@@ -138,7 +144,7 @@ TEST_F(Weights, DtypesThatDifferAreMixed) {
   std::vector<Item> items = mixed_;
   items.push_back({"optimizer.state.norm.master", "F32", "[1]", Bytes({4})});
   ASSERT_EQ(Open(items, nullptr), CKPT_OK) << err_.message;
-  EXPECT_EQ(Note(), "weights: master f32 (stored parameters are mixed; --weights model)");
+  EXPECT_EQ(Note(), "weights: master f32 (stored parameters are mixed; weights=model)");
 }
 
 TEST_F(Weights, ShapesThatDifferAreRefusedWhereMastersStand) {

@@ -143,7 +143,8 @@ TEST_F(NamesTest, CollisionsAreRefused) {
   ASSERT_EQ(Canonical(), CKPT_OK);
   EXPECT_EQ(ckpt_index_finish(index_, &err_), CKPT_EEXIST);
   EXPECT_STREQ(err_.tensor, "a.b");
-  EXPECT_STREQ(err_.message, "two tensors have this name once wrappers are removed (--names stored keeps them apart)");
+  EXPECT_STREQ(err_.message, "two tensors have this name once wrappers are removed");
+  EXPECT_STREQ(err_.advice, "%names=stored keeps them apart");
 }
 
 TEST_F(NamesTest, CollisionWithAnAliasIsRefused) {

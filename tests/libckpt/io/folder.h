@@ -83,7 +83,7 @@ class Folder {
 
 // An error and its text.
 struct Error {
-  ckpt_error err = {CKPT_OK, "", "", ""};
+  ckpt_error err = {CKPT_OK, "", "", "", "", "", ""};
   operator ckpt_error *() { return &err; }
   std::string text() const {
     char out[2048];

@@ -172,7 +172,9 @@ TEST_F(Plan, PrintsARowPerTensor) {
   ASSERT_EQ(ckpt_plan_add(plan_, output, "y", half, &err_), CKPT_OK);
   ASSERT_EQ(ckpt_plan_add(plan_, output, "drop.z", half, &err_), CKPT_OK);
   std::string lines;
-  auto print = [](void *arg, const char *line) { *static_cast<std::string *>(arg) += std::string(line) + "\n"; };
+  auto print = [](void *arg, const char *line, const char *) {
+    *static_cast<std::string *>(arg) += std::string(line) + "\n";
+  };
   EXPECT_EQ(ckpt_plan_print(plan_, print, &lines, nullptr), CKPT_EINVAL);
   uint64_t peak = 0;
   size_t n_rows = 0;

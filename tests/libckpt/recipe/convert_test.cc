@@ -131,28 +131,37 @@ TEST_F(Convert, SideFilesAreReadAsAllElseIs) {
 TEST_F(Convert, OptionsWithoutAUseAreRefused) {
   const auto refuse = [&](const char *output, const char *why) {
     EXPECT_EQ(Run(kLlama, Path(output)), CKPT_EINVAL) << output;
-    EXPECT_NE(std::string(err_.message).find(why), std::string::npos) << err_.message;
+    char text[2048];
+    EXPECT_NE(std::string(ckpt_error_text(&err_, text, sizeof text)).find(why), std::string::npos) << text;
     EXPECT_EQ(err_.file, Path(output));
     EXPECT_EQ(CountEntries(), 0u);
     const ckpt_convert_options none = {};
     options_ = none;
     options_.struct_size = sizeof options_;
   };
+  const auto ask = [&](const std::vector<ckpt_format_value> &values) {
+    static std::vector<ckpt_format_value> kept;
+    kept = values;
+    options_.values = kept.data();
+    options_.n_values = kept.size();
+  };
   options_.to = "dcp";
-  options_.zstd_level = 99;
-  refuse("o", "--zstd 99: levels are 1 to 22");
-  options_.zstd_level = 3;
-  refuse("o.safetensors", "--zstd: safetensors has no compression");
+  ask({{"zstd_level", 99}});
+  refuse("o", "zstd_level: 99 is not from 1 to 22");
+  ask({{"zstd_level", 3}});
+  refuse("o.safetensors", "zstd_level: safetensors has no such option (dcp has)");
   options_.shard_size = 10;
-  refuse("o.safetensors", "--shard-size cuts a folder's files");
-  options_.external_data = true;
-  refuse("o.safetensors", "--external-data: this is no ONNX model");
-  options_.external_data = true;
-  refuse("o", "--external-data: this is no ONNX model, but a folder");
-  options_.link = true;
-  refuse("o.safetensors", "--link: this is no ONNX model");
-  options_.external_data = options_.link = true;
-  refuse("o.onnx", "--link with --external-data");
+  refuse("o.safetensors", "shard_size: it cuts a folder's files, and this is one file (output=FOLDER)");
+  ask({{"external_data", 1}});
+  refuse("o.safetensors", "external_data: safetensors has no such option (onnx has)");
+  ask({{"external_data", 1}});
+  refuse("o", "external_data: hf has no such option (onnx has)");
+  ask({{"link", 1}});
+  refuse("o.safetensors", "link: safetensors has no such option");
+  ask({{"external_data", 1}, {"link", 1}});
+  refuse("o.onnx", "link: linked data stand outside already (leave out link or external_data)");
+  ask({{"colour", 1}});
+  refuse("o.onnx", "values 'colour' is an option of no format");
 }
 
 // ---- digests --------------------------------------------------------------------------------------------------

@@ -195,7 +195,8 @@ TEST_F(Receipt, TrainingStateIsListedAsItIsRead) {
   for (const char *input : {"zero/stage2-fp16", "zero/stage3-bf16", "zero/stage0-bf16", "dcp/fsdp4", "dcp/app"})
     for (uint32_t stage : {0, 1, 3}) {
       ckpt_convert_target target = {};
-      target.to = stage == 0 ? "universal" : "zero", target.stage = stage, target.world = 3;
+      const ckpt_format_value value = {"stage", stage};
+      target.to = stage == 0 ? "universal" : "zero", target.values = {&value, 1}, target.world = 3;
       fs::remove_all(folder_ / "out");
       Write(std::string(CKPT_TESTS_DIR "/data/") + input, {Path("out")}, nullptr, "reshard", target);
       EXPECT_EQ(Replay(Path("out")), Problems()) << input << " " << stage;
@@ -208,7 +209,8 @@ TEST_F(Receipt, AChangedByteOfTrainingStateIsFound) {
     for (const char *name :
          {"optimizer.state.up.weight.master", "optimizer.state.up.weight.exp_avg", "optimizer.state.up.weight.step"}) {
       ckpt_convert_target target = {};
-      target.to = stage == 0 ? "universal" : "zero", target.stage = stage, target.world = 3;
+      const ckpt_format_value value = {"stage", stage};
+      target.to = stage == 0 ? "universal" : "zero", target.values = {&value, 1}, target.world = 3;
       fs::remove_all(folder_ / "out");
       Write(CKPT_TESTS_DIR "/data/zero/stage2-fp16", {Path("out")}, nullptr, "reshard", target);
       ckpt_index *index = nullptr;
@@ -463,7 +465,9 @@ TEST_F(EachField, OfAConversion) {
 TEST_F(EachField, OfAReshard) {
   options_.include = "all";
   ckpt_convert_target ranks = {};
-  ranks.to = "dcp", ranks.world = 2, ranks.zstd_level = 3;
+  ranks.to = "dcp", ranks.world = 2;
+  const ckpt_format_value level = {"zstd_level", 3};
+  ranks.values = {&level, 1};
   Write(kGpt2, {Path("out")}, nullptr, "reshard", ranks);
   const std::set<std::string> passing = Passing(Path("out"));
   for (const std::string &path : passing)

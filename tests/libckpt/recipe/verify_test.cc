@@ -250,8 +250,8 @@ ckpt_crc_counts CountCrc(const std::string &file, const std::vector<Slice> &slic
     extent.offset = slices[i].offset;
     extent.n_stored = slices[i].n_bytes;
     extent.count = 8;
-    extent.chain[0] = slices[i].is_packed ? CKPT_DECODE_ZSTD : CKPT_DECODE_TORCH_RECORD;
-    if (slices[i].is_packed) extent.chain[1] = CKPT_DECODE_TORCH_RECORD;
+    extent.chain[0] = slices[i].is_packed ? CKPT_DECODE_ZSTD : CKPT_DECODE_RECORD;
+    if (slices[i].is_packed) extent.chain[1] = CKPT_DECODE_RECORD;
     EXPECT_EQ(ckpt_index_add(index, name.data(), name.size(), CKPT_U8, 1, shape, CKPT_ROLE_PARAMETER, &extent, 1,
                              nullptr, &err),
               CKPT_OK)

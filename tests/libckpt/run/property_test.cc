@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
+#include <string>
+#include <vector>
 
 #include "tests/libckpt/fake/fake_case.h"
 
@@ -19,16 +22,63 @@ ckpt_run_options options_of(uint64_t memory_mib, uint32_t n_threads) {
   return options;
 }
 
-// Every line of a trace: workspace used against what its batch planned, and the sum of bytes read.
+// The number after a key of a line of a trace.
+uint64_t number_of(const std::string &line, const std::string &key) {
+  size_t at = line.find("\"" + key + "\":");
+  EXPECT_NE(at, std::string::npos) << key << " is missing: " << line;
+  return at == std::string::npos ? 0 : std::stoull(line.substr(at + key.size() + 3));
+}
+
+// What the lines of a trace say of one batch.
+struct Traced {
+  uint64_t n_tiles = 0, n_read = 0;
+};
+
+// A batch has a line per tile, and reads each leaf once; of what every tile needs whole, each worker has its own.
+void check_batch(const ckpt_plan *plan, uint32_t number, const Traced &traced) {
+  const ckpt_batch *batch = &plan->batches[number];
+  uint64_t n_cut = 0, n_whole = 0;
+  for (uint32_t i = 0; i < batch->n_leaves; i++)
+    (batch->leaves[i].is_whole ? n_whole : n_cut) += batch->leaves[i].n_bytes;
+  EXPECT_EQ(traced.n_tiles, batch->n_tiles) << "batch " << number;
+  EXPECT_GT(traced.n_tiles, 0U) << "batch " << number;
+  uint64_t most = batch->exclusive ? batch->n_tiles : std::min<uint64_t>(batch->n_tiles, plan->n_workers);
+  EXPECT_GE(traced.n_read, n_cut + n_whole) << "batch " << number;
+  EXPECT_LE(traced.n_read, n_cut + n_whole * most) << "batch " << number;
+  EXPECT_TRUE(n_whole == 0 || (traced.n_read - n_cut) % n_whole == 0) << "batch " << number << ": " << traced.n_read;
+}
+
+// A trace has a line per tile: workspace used against what its batch planned, and bytes read against the plan's. The
+// last line sums them up.
 void check_trace(const std::string &path, const ckpt_plan *plan) {
+  std::vector<Traced> batches(plan->n_batches);
+  Traced all, total;
+  uint32_t n_totals = 0;
   std::ifstream in(path);
+  ASSERT_TRUE(in.is_open()) << path;
   for (std::string line; std::getline(in, line);) {
-    size_t group = line.find("{\"group\":"), bytes = line.find("\"bytes\":");
-    if (group == std::string::npos) continue;
-    uint64_t number = std::stoull(line.substr(group + 9)), used = std::stoull(line.substr(bytes + 8));
-    ASSERT_LT(number, plan->n_batches);
-    EXPECT_LE(used, plan->batches[number].tile_bytes) << line;
+    ASSERT_EQ(n_totals, 0U) << "after the last line: " << line;
+    if (line.rfind("{\"total\":", 0) == 0) {
+      total = {number_of(line, "tiles"), number_of(line, "read")};
+      EXPECT_EQ(number_of(line, "planned_peak"), plan->peak);
+      n_totals++;
+      continue;
+    }
+    uint64_t number = number_of(line, "group"), n_read = number_of(line, "read");
+    ASSERT_LT(number, plan->n_batches) << line;
+    EXPECT_LE(number_of(line, "bytes"), plan->batches[number].tile_bytes) << line;
+    batches[number].n_tiles++, batches[number].n_read += n_read;
+    all.n_tiles++, all.n_read += n_read;
   }
+  ASSERT_EQ(n_totals, 1U) << path;
+  EXPECT_EQ(total.n_tiles, all.n_tiles);
+  EXPECT_EQ(total.n_read, all.n_read);
+  uint64_t n_planned = 0;
+  for (uint32_t b = 0; b < plan->n_batches; b++) {
+    check_batch(plan, b, batches[b]);
+    for (uint32_t i = 0; i < plan->batches[b].n_leaves; i++) n_planned += plan->batches[b].leaves[i].n_bytes;
+  }
+  EXPECT_EQ(n_planned, plan->n_bytes_read);
 }
 
 TEST(Property, RunEqualsTheOracleForAnyMemoryThreadsAndTiles) {
@@ -55,7 +105,7 @@ TEST(Property, RunEqualsTheOracleForAnyMemoryThreadsAndTiles) {
       unlink(trace.c_str());
       ASSERT_EQ(ckpt_plan_run(c.plan(), &options, &err), CKPT_OK) << text_of(err);
       ASSERT_NO_FATAL_FAILURE(c.check_results());
-      check_trace(trace, c.plan());
+      ASSERT_NO_FATAL_FAILURE(check_trace(trace, c.plan()));
       for (int i = 0; i < 2; i++) {
         if (round == 0) first[i] = c.sink(i)->files;
         EXPECT_TRUE(first[i] == c.sink(i)->files) << "output " << i << " differs from the first run's";

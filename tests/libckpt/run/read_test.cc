@@ -230,7 +230,7 @@ TEST(Read, ACastThatLosesANaNIsRefused) {
   const ckpt_tensor *tensor = ckpt_index_find(index.get(), "x");
   uint8_t bytes[2];
   EXPECT_EQ(ckpt_read(index.get(), tensor, nullptr, CKPT_F4_E2M1, bytes, 1, &err), CKPT_EVALUE);
-  EXPECT_STREQ(err.message, "1 NaN has no form in f4_e2m1 (another dtype)");
+  EXPECT_EQ(text_of(err), "store: tensor 'x': 1 NaN has no form in f4_e2m1 (another dtype)");
   EXPECT_EQ(ckpt_read(index.get(), tensor, nullptr, CKPT_F8_E5M2, bytes, 2, nullptr), CKPT_OK);
 }
 

@@ -9,7 +9,7 @@ ckpt convert $in -o x.v2/ --quiet && ls x.v2/config.json
 # An output inside another one comes before it or after it.
 ckpt convert $in -o late/x.safetensors -o late --quiet && ls late
 
-# What some version will write is said to be that, by name and by suffix.
+# What no version writes is no format.
 for format in megatron FSDP; do ckpt convert $in -o later --to $format 2>&1 || echo "exit $?"; done
 for format in megatron hf; do ckpt reshard $in -o later --to $format 2>&1 || echo "exit $?"; done
 ckpt convert $in -o ok --to HF 2>&1 || echo "exit $?"

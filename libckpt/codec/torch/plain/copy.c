@@ -71,14 +71,32 @@ static void count_left_out(copier *c, const ckpt_object *node) {
   ckpt_torch_left_out_add(&c->out, node, where, c->numbers == NULL ? NULL : held, c->arena);
 }
 
+static const char *next_of_list(const char *at) {
+  const char *comma = strchr(at, ',');
+  return comma == NULL ? NULL : comma + strspn(comma, ", ");
+}
+
+/* Whether all of a list of globals stand in another: "a, b" in "b, c, a". */
+static bool are_among(const char *globals, const char *allowed) {
+  for (const char *at = globals; at != NULL; at = next_of_list(at)) {
+    const size_t n = strcspn(at, ",");
+    const char *other = allowed;
+    while (other != NULL && (strcspn(other, ",") != n || memcmp(other, at, n) != 0)) other = next_of_list(other);
+    if (other == NULL) return false;
+  }
+  return true;
+}
+
 /* Says what loading a class takes, of which there are few: once for each. */
 static ckpt_status note_class(const copier *c, const char *class, const char *globals, ckpt_error *err) {
   static const char format[] =
       "holds %s: torch.load(weights_only=True) takes it after torch.serialization.add_safe_globals([%s])";
   if (!c->has_notes) return CKPT_OK;
   for (uint32_t i = 0; i < c->described->n_notes; i++)
-    if (strstr(c->described->notes[i].text, globals) != NULL) return CKPT_OK;
-  return ckpt_index_note(c->described, false, err, format, class, globals);
+    if (c->described->notes[i].kind == CKPT_NOTE_LOADING && are_among(globals, c->described->notes[i].cause))
+      return CKPT_OK;
+  CKPT_TRY(ckpt_index_note(c->described, false, err, format, class, globals));
+  return ckpt_index_note_is(c->described, CKPT_NOTE_LOADING, globals, err);
 }
 
 static ckpt_status note_numpy(const copier *c, const ckpt_torch_numpy *numpy, ckpt_error *err) {

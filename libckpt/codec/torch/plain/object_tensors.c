@@ -26,8 +26,7 @@ typedef struct walk {
 
 /* Objects that are written elsewhere, or under another key, or have no tensors. */
 static bool is_own(const char *key) {
-  static const char *const keys[] = {CKPT_TORCH_OBJECT, CKPT_STATE_PARAM_GROUPS, CKPT_STATE_LOSS_SCALER,
-                                     CKPT_STATE_TRAINER};
+  static const char *const keys[] = {CKPT_STATE_PARAM_GROUPS, CKPT_STATE_LOSS_SCALER, CKPT_STATE_TRAINER};
   for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
     if (strcmp(key, keys[i]) == 0) return true;
   return false;
@@ -102,6 +101,7 @@ static ckpt_status take_objects(walk *w, ckpt_error *err) {
   if (objects->n > UINT32_MAX) return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "too many objects");
   for (uint64_t i = 0; i < objects->n; i++) {
     const ckpt_object *key = objects->items[2 * i];
+    if (objects->items[2 * i + 1] == w->described->whole) continue;
     if (key->kind != CKPT_OBJECT_TEXT || key->n > MAX_NAME_BYTES || strlen(key->text) != key->n || is_own(key->text))
       continue;
     const char *name = ckpt_torch_state_written(key->text);

@@ -123,6 +123,7 @@ ckpt_status ckpt_torch_unread_note(const ckpt_torch_unread *seen, ckpt_index *in
     if (seen->rows[i].n > 1) snprintf(more, sizeof more, " and %" PRIu64 " more", seen->rows[i].n - 1);
     CKPT_TRY(
         ckpt_index_note(index, false, err, "not read: %.400s%s (%s)", seen->rows[i].first, more, seen->rows[i].reason));
+    CKPT_TRY(ckpt_index_note_is(index, CKPT_NOTE_UNREAD, NULL, err));
   }
   return CKPT_OK;
 }

@@ -63,7 +63,7 @@ static ckpt_status read_byteorder(archive *a, ckpt_error *err) {
   }
   a->is_big_endian = strcmp(text, "big") == 0;
   if (a->is_big_endian || strcmp(text, "little") == 0) return CKPT_OK;
-  return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "byteorder is neither 'little' nor 'big'");
+  return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "byteorder is neither 'little' nor 'big'");
 }
 
 /* The number that PyTorch's own reader goes by; a file that has none, or something else there, is read all the same. */

@@ -16,6 +16,9 @@
 /* Looking for a descriptor goes on in steps that end, once it is seen, before the end of the local header behind it. */
 enum { STEP_BYTES = 16 };
 
+/* What a search needs at most of an archive that can only be read forwards, and bytes that follow any record of it. */
+enum { HEAD_BYTES = 64 << 10, TAIL_BYTES = 28 };
+
 enum { FLAG_DESCRIPTOR = 1 << 3, MAX_ROOT = 255, DIRECTORY_BYTES = 64 << 20, PICKLE_BYTES = 64 << 10 };
 
 /* Bytes of the root of a name; 0 for none. */
@@ -35,8 +38,7 @@ static ckpt_status take_byteorder(bool *is_big_endian, const uint8_t *bytes, uin
                                   ckpt_error *err) {
   *is_big_endian = n_bytes == 3 && memcmp(bytes, "big", 3) == 0;
   if (*is_big_endian || (n_bytes == 6 && memcmp(bytes, "little", 6) == 0)) return CKPT_OK;
-  return ckpt_fail(err, CKPT_EUNSUPPORTED, path, NULL,
-                   "byteorder is neither 'little' nor 'big' in a torch.save archive");
+  return ckpt_fail(err, CKPT_EFORMAT, path, NULL, "byteorder is neither 'little' nor 'big' in a torch.save archive");
 }
 
 static ckpt_status read_byteorder(bool *is_big_endian, ckpt_source *source, uint32_t file, const ckpt_zip_entry *entry,
@@ -65,7 +67,7 @@ static const ckpt_object *bits_of(const ckpt_object *call) {
 }
 
 /* Takes these bits, where they turn signs and nothing else: false for what has no sign, and for other metadata. */
-static bool take_bits(ckpt_torch_layout *out, const ckpt_object *bits) {
+static bool take_bits(ckpt_record_layout *out, const ckpt_object *bits) {
   const bool is_complex = out->dtype == CKPT_C64 || out->dtype == CKPT_C128;
   const bool has_signs = is_complex || out->dtype == CKPT_F16 || out->dtype == CKPT_BF16 || out->dtype == CKPT_F32 ||
                          out->dtype == CKPT_F64;
@@ -78,7 +80,7 @@ static bool take_bits(ckpt_torch_layout *out, const ckpt_object *bits) {
 }
 
 /* _rebuild_tensor_v2(storage, offset, size, stride, ...), or nothing that we know. */
-static bool take_call(ckpt_torch_layout *out, const ckpt_object *root) {
+static bool take_call(ckpt_record_layout *out, const ckpt_object *root) {
   const ckpt_object *start = root == NULL || !is_rebuild(root) ? NULL : ckpt_foreign_arg(root, 1);
   uint32_t n_strides;
   if (start == NULL || start->kind != CKPT_OBJECT_INT || start->integer < 0) return false;
@@ -101,7 +103,7 @@ static const char *what_runs(const ckpt_pickle_report *report) {
   return report->n_value_calls != 0 ? "what another call returned" : NULL;
 }
 
-static ckpt_status take_pickle(ckpt_torch_layout *out, const void *bytes, size_t n_bytes, const char *path,
+static ckpt_status take_pickle(ckpt_record_layout *out, const void *bytes, size_t n_bytes, const char *path,
                                ckpt_error *err) {
   ckpt_arena arena;
   ckpt_arena_init(&arena, 64 * PICKLE_BYTES);
@@ -124,7 +126,8 @@ static ckpt_status take_pickle(ckpt_torch_layout *out, const void *bytes, size_t
   return status;
 }
 
-ckpt_status ckpt_torch_check_row_major(const ckpt_torch_layout *layout, const char *path, ckpt_error *err) {
+/* EUNSUPPORTED where a tensor does not lie row-major from the beginning of its record. */
+static ckpt_status check_row_major(const ckpt_record_layout *layout, const char *path, ckpt_error *err) {
   uint64_t n_elements;
   if (ckpt_is_row_major(layout->rank, layout->sizes, layout->strides) &&
       (layout->start == 0 || (ckpt_product_u64(layout->sizes, layout->rank, &n_elements) && n_elements == 0)))
@@ -135,13 +138,13 @@ ckpt_status ckpt_torch_check_row_major(const ckpt_torch_layout *layout, const ch
 }
 
 /* What whoever reads the record has to know of it. */
-static void take_layout(ckpt_torch_record *out, const ckpt_torch_layout *layout) {
+static void take_layout(ckpt_record *out, const ckpt_record_layout *layout) {
   out->dtype = layout->dtype;
   out->is_conjugate = layout->is_conjugate;
   out->is_negative = layout->is_negative;
 }
 
-static ckpt_status read_pickle(ckpt_torch_layout *out, ckpt_source *source, uint32_t file, const ckpt_zip_entry *entry,
+static ckpt_status read_pickle(ckpt_record_layout *out, ckpt_source *source, uint32_t file, const ckpt_zip_entry *entry,
                                ckpt_error *err) {
   const char *path = ckpt_source_path(source, file);
   if (entry == NULL || entry->method != CKPT_ZIP_STORED || entry->n_bytes > PICKLE_BYTES)
@@ -159,7 +162,7 @@ static ckpt_status read_pickle(ckpt_torch_layout *out, ckpt_source *source, uint
 
 /* ---- by the directory ---- */
 
-static ckpt_status find_in(ckpt_torch_record *out, ckpt_torch_layout *layout, const ckpt_zip *zip, ckpt_source *source,
+static ckpt_status find_in(ckpt_record *out, ckpt_record_layout *layout, const ckpt_zip *zip, ckpt_source *source,
                            uint32_t file, ckpt_error *err) {
   const ckpt_zip_entry *pickle = NULL;
   const ckpt_zip_entry *first = ckpt_zip_count(zip) == 0 ? NULL : ckpt_zip_at(zip, 0), *data = NULL;
@@ -185,10 +188,10 @@ static ckpt_status find_in(ckpt_torch_record *out, ckpt_torch_layout *layout, co
   return CKPT_OK;
 }
 
-ckpt_status ckpt_torch_record_layout(ckpt_torch_record *out, ckpt_torch_layout *layout, ckpt_source *source,
-                                     uint32_t file, uint64_t offset, uint64_t n_bytes, ckpt_error *err) {
-  *out = (ckpt_torch_record){0};
-  *layout = (ckpt_torch_layout){0};
+ckpt_status ckpt_torch_record_layout(ckpt_record *out, ckpt_record_layout *layout, ckpt_source *source, uint32_t file,
+                                     uint64_t offset, uint64_t n_bytes, ckpt_error *err) {
+  *out = (ckpt_record){0};
+  *layout = (ckpt_record_layout){0};
   ckpt_zip *zip;
   CKPT_TRY(ckpt_zip_open(&zip, source, file, offset, n_bytes, DIRECTORY_BYTES, err));
   ckpt_status status = find_in(out, layout, zip, source, file, err);
@@ -202,21 +205,23 @@ static bool is_header(const uint8_t *at) {
   return at[0] == 'P' && at[1] == 'K' && ((at[2] == 3 && at[3] == 4) || (at[2] == 1 && at[3] == 2));
 }
 
-/* Bytes of the descriptor at `at` of a record of n_record bytes; 0: there is none. CKPT_TORCH_TAIL_BYTES are there. */
+/* Bytes of the descriptor at `at` of a record of n_record bytes; 0: there is none. TAIL_BYTES are there. */
 static size_t descriptor_at(const uint8_t *at, uint64_t n_record) {
   if (at[0] != 'P' || at[1] != 'K' || at[2] != 7 || at[3] != 8) return 0;
   if (ckpt_le32(at + 8) == n_record && ckpt_le32(at + 12) == n_record && is_header(at + 16)) return 16;
   return ckpt_le64(at + 8) == n_record && ckpt_le64(at + 16) == n_record && is_header(at + 24) ? 24 : 0;
 }
 
-bool ckpt_torch_record_ends(const uint8_t *bytes, uint64_t n_record) {
+/* Whether the TAIL_BYTES behind a record that was found forwards say that it ended there, with this length: its data
+ * descriptor, where it has one, and the next header. */
+static bool record_ends(const uint8_t *bytes, uint64_t n_record) {
   return descriptor_at(bytes, n_record) != 0 || (n_record == 0 && is_header(bytes));
 }
 
 /* Where the stored record ends that begins at `at`; 0 where more bytes are needed. *next is past its descriptor. */
 static size_t find_end(const uint8_t *bytes, size_t n_bytes, size_t at, size_t *next) {
-  for (size_t i = at; i + CKPT_TORCH_TAIL_BYTES <= n_bytes; i++) {
-    const uint8_t *found = memchr(bytes + i, 'P', n_bytes - CKPT_TORCH_TAIL_BYTES + 1 - i);
+  for (size_t i = at; i + TAIL_BYTES <= n_bytes; i++) {
+    const uint8_t *found = memchr(bytes + i, 'P', n_bytes - TAIL_BYTES + 1 - i);
     if (found == NULL) return 0;
     i = (size_t)(found - bytes);
     size_t n = descriptor_at(found, i - at);
@@ -255,10 +260,10 @@ static ckpt_status take_local(local *out, size_t *n_needed, const uint8_t *bytes
   return CKPT_OK;
 }
 
-ckpt_status ckpt_torch_record_scan(ckpt_torch_record *out, ckpt_torch_layout *layout, size_t *n_needed,
-                                   const uint8_t *bytes, size_t n_bytes, const char *path, ckpt_error *err) {
-  *out = (ckpt_torch_record){0};
-  *layout = (ckpt_torch_layout){0};
+ckpt_status ckpt_torch_record_scan(ckpt_record *out, ckpt_record_layout *layout, size_t *n_needed, const uint8_t *bytes,
+                                   size_t n_bytes, const char *path, ckpt_error *err) {
+  *out = (ckpt_record){0};
+  *layout = (ckpt_record_layout){0};
   const char *root = NULL;
   size_t n_root = 0;
   bool has_layout = false;
@@ -293,3 +298,11 @@ ckpt_status ckpt_torch_record_scan(ckpt_torch_record *out, ckpt_torch_layout *la
     }
   }
 }
+
+static const ckpt_record_decoder decoder = {.n_head = HEAD_BYTES,
+                                            .n_tail = TAIL_BYTES,
+                                            .find = ckpt_torch_record_layout,
+                                            .scan = ckpt_torch_record_scan,
+                                            .ends = record_ends,
+                                            .check_row_major = check_row_major};
+const ckpt_decoder_row ckpt_decoder_torch_record = {.name = "torch.save", .record = &decoder};

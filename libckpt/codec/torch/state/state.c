@@ -74,14 +74,14 @@ ckpt_status ckpt_torch_state_set(ckpt_index *index, ckpt_object *root, const ckp
   enum { MAX_OBJECTS = 5 };
   ckpt_object *trainer = NULL;
   const ckpt_object *parts;
-  index->objects = ckpt_object_new(&index->arena, CKPT_OBJECT_DICT, MAX_OBJECTS, NULL);
+  ckpt_index_set_objects(index, ckpt_object_new(&index->arena, CKPT_OBJECT_DICT, MAX_OBJECTS, NULL), root);
   CKPT_TRY_ALLOC(index->objects, err);
   index->objects->n = 0;
   CKPT_TRY(add_object(index, CKPT_TORCH_OBJECT, root, err));
   CKPT_TRY(add_object(index, CKPT_STATE_PARAM_GROUPS, param_groups, err));
   if (top == NULL || top->kind != CKPT_OBJECT_DICT) return CKPT_OK;
   index->top = top;
-  CKPT_TRY(ckpt_torch_state_parts(&parts, index, err));
+  CKPT_TRY(ckpt_index_parts(&parts, index, err));
   CKPT_TRY(add_object(index, CKPT_STATE_SCHEDULER, entry_of(parts, "scheduler", "lr_scheduler"), err));
   CKPT_TRY(add_object(index, CKPT_STATE_LOSS_SCALER, entry_of(parts, "scaler", "grad_scaler"), err));
   CKPT_TRY(find_trainer(&trainer, index, parts, err));
@@ -92,27 +92,9 @@ ckpt_status ckpt_torch_state_set(ckpt_index *index, ckpt_object *root, const ckp
   return add_object(index, CKPT_STATE_TRAINER, trainer, err);
 }
 
-ckpt_status ckpt_torch_state_parts(const ckpt_object **parts, ckpt_index *index, ckpt_error *err) {
-  const ckpt_object *whole = ckpt_object_get(index->objects, CKPT_TORCH_OBJECT);
-  ckpt_object *made;
-  uint64_t at = 0;
-  *parts = whole == NULL || whole->kind != CKPT_OBJECT_DICT ? NULL : whole;
-  if (*parts == NULL || index->top == NULL) return CKPT_OK;
-  while (at < whole->n && whole->items[2 * at + 1] != index->top) at++;
-  if (at == whole->n) return CKPT_OK; /* it is the whole */
-  const ckpt_object *top = index->top;
-  CKPT_TRY_ALLOC(made = ckpt_object_new(&index->arena, CKPT_OBJECT_DICT, top->n + whole->n - 1, NULL), err);
-  ckpt_object **items = made->items;
-  memcpy(items, whole->items, 2 * at * sizeof *items);
-  if (top->n != 0) memcpy(items + 2 * at, top->items, 2 * top->n * sizeof *items);
-  memcpy(items + 2 * (at + top->n), whole->items + 2 * (at + 1), 2 * (whole->n - at - 1) * sizeof *items);
-  *parts = made;
-  return CKPT_OK;
-}
-
 const ckpt_object *ckpt_torch_state_optimizer(const ckpt_index *index, const ckpt_object *groups) {
   enum { MAX_LOOKED_AT = 64 };
-  const ckpt_object *whole = ckpt_object_get(index->objects, CKPT_TORCH_OBJECT), *const dicts[] = {whole, index->top};
+  const ckpt_object *const dicts[] = {index->whole, index->top};
   for (size_t k = 0; k < sizeof dicts / sizeof *dicts; k++) {
     const ckpt_object *dict = dicts[k];
     if (dict == NULL || ckpt_object_get(dict, "param_groups") == groups) return dict;

@@ -1,14 +1,15 @@
 /* state.h - the object of a PyTorch checkpoint among an index's objects, and what torch calls an optimizer's
  * states.
  *
- * The whole of it stands under "torch", tensors as leaves, so that what holds such objects can write it back. What of
- * it every format knows stands besides under the keys of object.h, as the same nodes. */
+ * The whole of it is the index's `whole`. What of it every format knows stands besides under the keys of object.h, as
+ * the same nodes. */
 #ifndef CKPT_CODEC_TORCH_STATE_STATE_H
 #define CKPT_CODEC_TORCH_STATE_STATE_H
 
 #include "libckpt/index/index.h"
 
-/* The key of an index's objects that holds what torch.load would give. */
+/* What an index's objects call the whole, which is what torch.load would give. Whoever looks for it asks for `whole`.
+ */
 #define CKPT_TORCH_OBJECT "torch"
 
 /* In the trainer's state: the model computes in bf16. DeepSpeed's own word; names of its files depend on it. */
@@ -35,10 +36,6 @@ const char *ckpt_torch_state_written(const char *key);
  * The nodes have to live as long as the index. */
 ckpt_status ckpt_torch_state_set(ckpt_index *index, ckpt_object *root, const ckpt_object *top,
                                  const ckpt_object *param_groups, ckpt_error *err);
-
-/* A DICT of the parts of the checkpoint, and of what stands beside the dict that they are in, which the index's arena
- * may own; NULL: its objects are of no torch checkpoint, or that is no dict. ENOMEM. */
-ckpt_status ckpt_torch_state_parts(const ckpt_object **parts, ckpt_index *index, ckpt_error *err);
 
 /* The optimizer's DICT that has these groups, in the whole or among the parts; NULL: there is none. */
 const ckpt_object *ckpt_torch_state_optimizer(const ckpt_index *index, const ckpt_object *groups);

@@ -1,0 +1,44 @@
+/* values.h - options that one format alone has: its row declares them, callers give them by name.
+ *
+ * Nothing between the two knows what they are: they are checked against the row, kept in receipts under their name, and
+ * handed to the format's layout. */
+#ifndef CKPT_FORMAT_VALUES_H
+#define CKPT_FORMAT_VALUES_H
+
+#include "libckpt/base/error.h"
+
+/* What a format's row declares: a number from least to most; a flag is 0 or 1. */
+typedef struct ckpt_format_option {
+  const char *name; /* NULL ends */
+  uint64_t least, most;
+  uint64_t if_absent;   /* as if it were given; 0 where it may be left out */
+  const char *help;     /* what it does, lower case, no full stop */
+  const char *excludes; /* another one that cannot stand beside it, or NULL */
+  const char *because;  /* why it cannot */
+  bool is_of_all;       /* one for all outputs of a run, and kept so in receipts */
+  bool links;           /* the output says where the inputs' data are, from its own folder */
+} ckpt_format_option;
+
+/* Values that were given. A name stands there once; 0 is as good as none. */
+typedef struct ckpt_format_values {
+  const ckpt_format_value *items; /* borrowed */
+  size_t n;
+} ckpt_format_values;
+
+/* The value that was given for an option, else what it is if absent. */
+uint64_t ckpt_format_value_of(const ckpt_format_values *values, const ckpt_format_option *option);
+
+/* The row with this name of a NULL-ended table (NULL: an empty one), or NULL. */
+const ckpt_format_option *ckpt_format_option_find(const ckpt_format_option *options, const char *name);
+
+/* The same of whichever format declares it, and that format's name (may be NULL). */
+const ckpt_format_option *ckpt_format_option_known(const char *name, const char **format);
+
+/* Declared options of all formats, each name once: the i-th; NULL past the end. */
+const ckpt_format_option *ckpt_format_option_at(size_t i);
+
+/* Whether the values that a table declares are in its bounds and go together; others are passed by. EINVAL. */
+ckpt_status ckpt_format_values_check(const ckpt_format_values *values, const ckpt_format_option *options,
+                                     const char *path, ckpt_error *err);
+
+#endif

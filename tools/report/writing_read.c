@@ -1,0 +1,81 @@
+/* writing_read.c - a command line into what a writing verb is asked for: each option goes where its row says. */
+#include <stdlib.h>
+
+#include "libckpt/base/error.h"
+#include "tools/report/writing.h"
+
+static ckpt_status read_casts(ckpt_convert_options *selection, ckpt_args *args, ckpt_error *err) {
+  size_t n = 0;
+  for (uint32_t at = 0; ckpt_args_next(args, "dtype", &at) != NULL;) n++;
+  ckpt_cast_rule *rules = ckpt_arena_array(&args->arena, n + 1, sizeof *rules);
+  CKPT_TRY_ALLOC(rules, err);
+  n = 0;
+  const ckpt_arg *arg;
+  for (uint32_t at = 0; (arg = ckpt_args_next(args, "dtype", &at)) != NULL; n++)
+    if (arg->dtype == CKPT_DTYPE_NONE)
+      n--; /* auto is no rule */
+    else
+      rules[n] = (ckpt_cast_rule){arg->pattern, arg->dtype};
+  selection->casts = rules;
+  selection->n_casts = n;
+  return CKPT_OK;
+}
+
+/* One more value of the output's format. */
+static ckpt_status add_value(ckpt_writing *writing, ckpt_args *args, const ckpt_arg *arg, ckpt_error *err) {
+  ckpt_format_values *values = &writing->target.values;
+  ckpt_format_value *items = ckpt_arena_array(&args->arena, values->n + 1, sizeof *items);
+  CKPT_TRY_ALLOC(items, err);
+  for (size_t i = 0; i < values->n; i++) items[i] = values->items[i];
+  const ckpt_option_kind kind = arg->option->kind;
+  const uint64_t value = kind == CKPT_OPTION_FLAG     ? 1
+                         : kind == CKPT_OPTION_CHOICE ? strtoull(arg->text, NULL, 10)
+                                                      : arg->size;
+  items[values->n] = (ckpt_format_value){arg->option->field, value};
+  *values = (ckpt_format_values){items, values->n + 1};
+  return CKPT_OK;
+}
+
+/* An option that is given, into the member that its row names. */
+static ckpt_status fill(void *member, ckpt_args *args, const ckpt_arg *arg, ckpt_error *err) {
+  const ckpt_option *option = arg->option;
+  switch (option->kind) {
+    case CKPT_OPTION_FLAG: *(bool *)member = true; break;
+    case CKPT_OPTION_TEXT:
+    case CKPT_OPTION_PATH:
+    case CKPT_OPTION_PATTERN:
+    case CKPT_OPTION_CHOICE:
+    case CKPT_OPTION_FORMAT:
+      if (option->flags & CKPT_OPTION_REPEATED) return ckpt_args_texts(member, args, option->name, err);
+      *(const char **)member = option->fixed == NULL ? arg->text : option->fixed;
+      break;
+    case CKPT_OPTION_DTYPE:
+    case CKPT_OPTION_TYPE: *(ckpt_dtype *)member = arg->dtype; break;
+    case CKPT_OPTION_PRESET: *(const ckpt_preset **)member = arg->preset; break;
+    case CKPT_OPTION_SIZE: *(uint64_t *)member = arg->size; break;
+    case CKPT_OPTION_INTEGER:
+    case CKPT_OPTION_COUNT: *(uint32_t *)member = (uint32_t)arg->size; break;
+    case CKPT_OPTION_NUMBER: *(double *)member = arg->number; break;
+    case CKPT_OPTION_CAST: break; /* several together: read_casts */
+  }
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_writing_read(ckpt_writing *writing, ckpt_args *args, ckpt_error *err) {
+  void *const places[] = {[CKPT_PLACE_CONVERT] = &writing->selection,
+                          [CKPT_PLACE_TARGET] = &writing->target,
+                          [CKPT_PLACE_QUANTIZE] = &writing->quantize,
+                          [CKPT_PLACE_FORMAT] = NULL};
+  const ckpt_option *option;
+  for (size_t i = 0; (option = ckpt_verb_option(args->verb, i, NULL)) != NULL; i++) {
+    const ckpt_arg *arg = option->place == CKPT_PLACE_VERB ? NULL : ckpt_args_get(args, option->name);
+    if (arg == NULL) continue;
+    if (option->kind == CKPT_OPTION_CAST)
+      CKPT_TRY(read_casts(&writing->selection, args, err));
+    else if (option->place == CKPT_PLACE_FORMAT)
+      CKPT_TRY(add_value(writing, args, arg, err));
+    else
+      CKPT_TRY(fill(ckpt_option_member(option, places[option->place]), args, arg, err));
+  }
+  return CKPT_OK;
+}
