@@ -1,4 +1,5 @@
 /* registry.c - the tables that libckpt declares: formats.def, arch/archs.def and decoders.def as arrays. */
+#include "libckpt/codec/dialect/dialect.h"
 #include "libckpt/extents/decoder.h"
 #include "libckpt/format/format.h"
 #include "libckpt/index/arch.h"
@@ -26,6 +27,8 @@ const ckpt_arch *const ckpt_archs[] = {
 #undef CKPT_ARCH
     NULL,
 };
+
+const ckpt_dialect_tokenizer *const ckpt_dialect_tokenizers = NULL;
 
 const ckpt_decoder_row *const ckpt_decoders[CKPT_N_DECODERS] = {
 #define CKPT_DECODER(NAME, row) [CKPT_DECODE_##NAME] = &ckpt_decoder_##row,

@@ -167,19 +167,13 @@ typedef struct ckpt_tensor {
   const uint64_t *shape;      /* rank extents in elements; NULL when rank is 0 (a scalar, one element) */
   uint64_t n_elements;
   uint64_t n_bytes;           /* row-major size, n_elements in blocks of the dtype */
-  const ckpt_extent *extents; /* where the bytes are; see ckpt_tensor_extents */
+  const ckpt_extent *extents; /* where the bytes are, or those that it is computed from; see ckpt_tensor_extents */
   uint32_t n_extents;
-  uint32_t storage;       /* equal for tensors that share memory; 0 means its own */
-  uint8_t rank;           /* 0..CKPT_MAX_RANK */
-  uint8_t dtype;          /* ckpt_dtype */
-  uint8_t role;           /* ckpt_role */
-  uint8_t extent_form;    /* internal: flat or boxed extents */
-  uint32_t origin;        /* internal: number of the tensor this one was described from */
-  uint32_t like;          /* internal: number of the tensor that it stands for in the index of the objects, + 1 */
-  uint32_t n_extra_names; /* internal: aliases, the last ones, by which it is nothing of the model's */
-  uint64_t longest;       /* internal: units on the first axis of the longest boxed extent */
-  const struct ckpt_tensor *slices; /* internal: those whose mean it is, each of its shape; NULL: it is no mean */
-  uint32_t n_slices;                /* internal: of those */
+  uint32_t storage;                  /* equal for tensors that share memory; 0 means its own */
+  uint8_t rank;                      /* 0..CKPT_MAX_RANK */
+  uint8_t dtype;                     /* ckpt_dtype */
+  uint8_t role;                      /* ckpt_role */
+  struct ckpt_tensor_record *record; /* what the library keeps of it beside; NULL of one that is in no index */
 } ckpt_tensor;
 
 /* Where the large memory comes from: an index, or a run's tiles. Both may be called from several threads.
@@ -257,8 +251,8 @@ typedef struct ckpt_extent_view {
   uint64_t offset, n_bytes;                            /* stored range; 0 for literals */
   uint64_t start[CKPT_MAX_RANK], count[CKPT_MAX_RANK]; /* box of the tensor it holds; flat: start[0], count[0] */
   bool flat;                                           /* a range of row-major elements instead of a box */
-  bool raw; /* bytes are the elements, contiguous; false: a decoder or strides stand between, it is a literal, or one of
-               the slices whose mean the tensor is */
+  bool raw; /* bytes are the elements, contiguous; false: a decoder or strides stand between, it is a literal, or the
+               tensor is computed from it: then the box is one of the stored tensor */
 } ckpt_extent_view;
 
 /* Fills out with the i-th extent of tensor; false past the last one. */
@@ -438,6 +432,7 @@ typedef struct ckpt_convert_options {
   const char *graph;               /* path of an ONNX model whose graph gets the input's tensors, by name; NULL: none */
   const ckpt_format_value *values; /* options of the output's format, each name once */
   size_t n_values;
+  const char *pre; /* of GGUF from another dialect: llama.cpp's name of the pre-tokenizer; NULL: as it is recognised */
 } ckpt_convert_options;
 
 /* Converts and commits. Fails like ckpt_open and ckpt_plan_run, and with EINVAL for options that the output's format

@@ -66,6 +66,57 @@ static const ckpt_arch_shape shapes[] = {
     {0},
 };
 
+/* ---- GGUF: the keys that GPT2Model of llama.cpp's converter writes, in its order; n_ctx is n_positions' old name ---
+ */
+
+static const char *const gguf_classes[] = {"GPT2LMHeadModel", NULL};
+
+static const ckpt_arch_key keys[] = {
+    {"block_count", "n_layer", CKPT_KEY_U32},
+    {"context_length", "n_positions|n_ctx", CKPT_KEY_U32},
+    {"embedding_length", "n_embd", CKPT_KEY_U32},
+    {"feed_forward_length", "n_inner|4*n_embd", CKPT_KEY_U32},
+    {"attention.head_count", "n_head", CKPT_KEY_U32},
+    {"attention.layer_norm_epsilon", "layer_norm_epsilon", CKPT_KEY_F32},
+    {"", "", CKPT_KEY_FILE_TYPE},
+    {0},
+};
+
+/* How the model is trained, loaded or generates, and what follows from its tensors. */
+static const char *const needless[] = {"architectures",
+                                       "model_type",
+                                       "_name_or_path",
+                                       "transformers_version",
+                                       "dtype",
+                                       "torch_dtype",
+                                       "activation_function",
+                                       "attn_pdrop",
+                                       "embd_pdrop",
+                                       "resid_pdrop",
+                                       "bos_token_id",
+                                       "eos_token_id",
+                                       "pad_token_id",
+                                       "initializer_range",
+                                       "scale_attn_weights",
+                                       "summary_activation",
+                                       "summary_first_dropout",
+                                       "summary_proj_to_labels",
+                                       "summary_type",
+                                       "summary_use_proj",
+                                       "task_specific_params",
+                                       "tie_word_embeddings",
+                                       "use_cache",
+                                       "vocab_size",
+                                       NULL};
+
+static const ckpt_arch_gguf gguf = {.architecture = "gpt2",
+                                    .classes = gguf_classes,
+                                    .heads = "n_head",
+                                    .kv_heads = "n_head",
+                                    .keys = keys,
+                                    .needless = needless,
+                                    .constants = ",\n  \"activation_function\": \"gelu_new\""};
+
 extern const ckpt_arch ckpt_arch_gpt2;
 const ckpt_arch ckpt_arch_gpt2 = {.name = "gpt2",
                                   .revision = 1,
@@ -75,4 +126,5 @@ const ckpt_arch ckpt_arch_gpt2 = {.name = "gpt2",
                                   .names = names,
                                   .ties = ties,
                                   .shapes = shapes,
-                                  .n_layers = "n_layer"};
+                                  .n_layers = "n_layer",
+                                  .gguf = &gguf};

@@ -32,8 +32,10 @@ static const ckpt_arch_name names[] = {
     PARAMETER("model.embed_tokens.weight", "token_embd.weight", "tok_embeddings.weight", PLAIN, 0),
     PARAMETER(LAYER "self_attn.q_proj.weight", "blk.#.attn_q.weight", "layers.#.attention.wq.weight", ROPE_PERMUTE, 0),
     PARAMETER(LAYER "self_attn.q_proj.bias", "blk.#.attn_q.bias", NULL, ROPE_PERMUTE | CKPT_NAME_OPTIONAL, 0),
-    PARAMETER(LAYER "self_attn.k_proj.weight", "blk.#.attn_k.weight", "layers.#.attention.wk.weight", ROPE_PERMUTE, 0),
-    PARAMETER(LAYER "self_attn.k_proj.bias", "blk.#.attn_k.bias", NULL, ROPE_PERMUTE | CKPT_NAME_OPTIONAL, 0),
+    PARAMETER(LAYER "self_attn.k_proj.weight", "blk.#.attn_k.weight", "layers.#.attention.wk.weight",
+              ROPE_PERMUTE | CKPT_NAME_KV_HEADS, 0),
+    PARAMETER(LAYER "self_attn.k_proj.bias", "blk.#.attn_k.bias", NULL,
+              ROPE_PERMUTE | CKPT_NAME_KV_HEADS | CKPT_NAME_OPTIONAL, 0),
     PARAMETER(LAYER "self_attn.v_proj.weight", "blk.#.attn_v.weight", "layers.#.attention.wv.weight", PLAIN, 0),
     PARAMETER(LAYER "self_attn.v_proj.bias", "blk.#.attn_v.bias", NULL, PLAIN | CKPT_NAME_OPTIONAL, 0),
     PARAMETER(LAYER "self_attn.o_proj.weight", "blk.#.attn_output.weight", "layers.#.attention.wo.weight", PLAIN, 1),
@@ -79,6 +81,67 @@ static const ckpt_arch_shape shapes[] = {
     {0},
 };
 
+/* ---- GGUF: the keys that LlamaModel of llama.cpp's converter writes, in its order ---------------------------------
+ */
+
+static const char *const gguf_classes[] = {"LlamaForCausalLM", "MistralForCausalLM", NULL};
+
+static const ckpt_arch_key keys[] = {
+    {"block_count", "num_hidden_layers", CKPT_KEY_U32},
+    {"context_length", "max_position_embeddings", CKPT_KEY_U32},
+    {"embedding_length", "hidden_size", CKPT_KEY_U32},
+    {"feed_forward_length", "intermediate_size", CKPT_KEY_U32},
+    {"attention.head_count", "num_attention_heads", CKPT_KEY_U32},
+    {"attention.head_count_kv", "num_key_value_heads", CKPT_KEY_U32},
+    {"rope.scaling", "", CKPT_KEY_ROPE_SCALING},
+    {"rope.freq_base", "rope_theta|rope_parameters.full_attention.rope_theta|rope_parameters.rope_theta", CKPT_KEY_F32},
+    {"attention.layer_norm_rms_epsilon", "rms_norm_eps", CKPT_KEY_F32},
+    {"attention.key_length", "head_dim", CKPT_KEY_U32},
+    {"attention.value_length", "head_dim", CKPT_KEY_U32},
+    {"", "", CKPT_KEY_FILE_TYPE},
+    {"vocab_size", "vocab_size", CKPT_KEY_U32},
+    {"rope.dimension_count", "head_dim|hidden_size/num_attention_heads", CKPT_KEY_U32},
+    {0},
+};
+
+static const ckpt_arch_made made[] = {{"rope_freqs.weight", CKPT_MADE_LLAMA3_FACTORS}, {0}};
+
+static const ckpt_arch_flag flags[] = {
+    {"attention_bias", "blk.0.attn_q.bias"}, {"mlp_bias", "blk.0.ffn_gate.bias"}, {0}};
+
+/* How the model is trained, loaded or generates, and what follows from its tensors. */
+static const char *const needless[] = {"architectures",
+                                       "model_type",
+                                       "_name_or_path",
+                                       "transformers_version",
+                                       "dtype",
+                                       "torch_dtype",
+                                       "hidden_act",
+                                       "initializer_range",
+                                       "use_cache",
+                                       "pretraining_tp",
+                                       "attention_dropout",
+                                       "attention_bias",
+                                       "mlp_bias",
+                                       "tie_word_embeddings",
+                                       "bos_token_id",
+                                       "eos_token_id",
+                                       "pad_token_id",
+                                       "rope_parameters",
+                                       "rope_scaling",
+                                       "original_max_position_embeddings",
+                                       NULL};
+
+static const ckpt_arch_gguf gguf = {.architecture = "llama",
+                                    .classes = gguf_classes,
+                                    .heads = "num_attention_heads",
+                                    .kv_heads = "num_key_value_heads|num_attention_heads",
+                                    .keys = keys,
+                                    .made = made,
+                                    .flags = flags,
+                                    .needless = needless,
+                                    .constants = ",\n  \"hidden_act\": \"silu\""};
+
 extern const ckpt_arch ckpt_arch_llama;
 const ckpt_arch ckpt_arch_llama = {.name = "llama",
                                    .revision = 1,
@@ -89,4 +152,5 @@ const ckpt_arch ckpt_arch_llama = {.name = "llama",
                                    .ordered_since = {4, 31},
                                    .ties = ties,
                                    .shapes = shapes,
-                                   .n_layers = "num_hidden_layers"};
+                                   .n_layers = "num_hidden_layers",
+                                   .gguf = &gguf};

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "libckpt/base/error.h"
+#include "libckpt/codec/dialect/dialect.h"
 #include "libckpt/index/arch.h"
 #include "libckpt/index/name_table.h"
 
@@ -100,6 +101,9 @@ ckpt_status ckpt_gguf_read_model(ckpt_index *index, const char *name, const ckpt
   if (architecture != NULL && architecture->typed == NULL) index->stated_architecture = architecture->value;
   if (part.count > 1) CKPT_TRY(read_others(index, name, &part, err));
   CKPT_TRY(ckpt_name_table_refuse_twice(index, err));
+  bool is_known = false;
+  if (!options->stored_names) CKPT_TRY(ckpt_dialect_from_gguf(index, &is_known, err));
+  if (is_known) return CKPT_OK;
   CKPT_TRY(ckpt_index_canonical_names(index, options->stored_names, options->like, err));
   return ckpt_index_finish(index, err);
 }

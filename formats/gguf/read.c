@@ -478,9 +478,9 @@ static ckpt_status place_tensors(reader *r, ckpt_error *err) {
   for (uint32_t i = r->first_tensor; i < index->n_tensors; i++) {
     const ckpt_tensor *tensor = &index->tensors[i];
     const ckpt_extent *extent = tensor->extents;
-    if (tensor->extent_form != CKPT_EXTENT_BROKEN) CKPT_TRY(check_within(r, i, n_payload, err));
+    if (tensor->record->extent_form != CKPT_EXTENT_BROKEN) CKPT_TRY(check_within(r, i, n_payload, err));
     bool was_known = is_known;
-    is_known = tensor->extent_form != CKPT_EXTENT_BROKEN;
+    is_known = tensor->record->extent_form != CKPT_EXTENT_BROKEN;
     if (!is_known) continue;
     if (extent->offset != end && was_known && misplaced == NULL) misplaced = tensor, expected = end;
     end = extent->offset + extent->n_stored; /* within the file, so no overflow */

@@ -47,6 +47,12 @@ const ckpt_arch_name *ckpt_arch_match(const ckpt_arch *arch, const char *name, u
   return NULL;
 }
 
+const ckpt_arch_name *ckpt_arch_match_gguf(const ckpt_arch *arch, const char *name, uint64_t *numbers) {
+  for (const ckpt_arch_name *row = arch->names; row->hf != NULL; row++)
+    if (row->gguf != NULL && matches(row->gguf, name, numbers)) return row;
+  return NULL;
+}
+
 bool ckpt_arch_place(const ckpt_arch *arch, const char *name, uint64_t place[CKPT_ARCH_PLACE]) {
   uint64_t numbers[MAX_NUMBERS] = {0};
   const ckpt_arch_name *row = ckpt_arch_match(arch, name, numbers);

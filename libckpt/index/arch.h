@@ -13,7 +13,8 @@ typedef enum ckpt_name_note {
   CKPT_NAME_ROPE_PERMUTE = 1, /* GGUF and Meta interleave rotary pairs: rows of each head are permuted */
   CKPT_NAME_TRANSPOSE = 2,    /* stored (in, out) in the Hugging Face model (GPT-2's Conv1D) */
   CKPT_NAME_FUSED_QKV = 4,    /* q, k and v in one tensor */
-  CKPT_NAME_OPTIONAL = 8      /* only some models of the family have it */
+  CKPT_NAME_OPTIONAL = 8,     /* only some models of the family have it */
+  CKPT_NAME_KV_HEADS = 16     /* its heads are those of keys and values */
 } ckpt_name_note;
 
 typedef struct ckpt_arch_name {
@@ -36,6 +37,47 @@ typedef struct ckpt_arch_shape {
   const char *axes[3]; /* NULL ends */
 } ckpt_arch_shape;
 
+/* How a value of GGUF's metadata follows from config.json. */
+typedef enum ckpt_key_kind {
+  CKPT_KEY_U32,          /* a whole number: a product of keys, see ckpt_arch_shape */
+  CKPT_KEY_F32,          /* a number, of the first of several keys that is there */
+  CKPT_KEY_ROPE_SCALING, /* rope.scaling.*, as the type of scaling has them */
+  CKPT_KEY_FILE_TYPE     /* general.file_type stands here */
+} ckpt_key_kind;
+
+typedef struct ckpt_arch_key {
+  const char *gguf;   /* after "<architecture>." */
+  const char *config; /* keys of config.json, "|" between those that are tried in turn; the first is written back */
+  ckpt_key_kind kind;
+} ckpt_arch_key;
+
+/* A tensor of GGUF that no checkpoint has: it is computed from config.json. */
+typedef enum ckpt_made_kind {
+  CKPT_MADE_LLAMA3_FACTORS /* of Llama 3.1's rotary frequencies, where the config scales them so */
+} ckpt_made_kind;
+
+typedef struct ckpt_arch_made {
+  const char *gguf; /* NULL ends */
+  ckpt_made_kind kind;
+} ckpt_arch_made;
+
+/* A key of config.json that is true where GGUF has a tensor. */
+typedef struct ckpt_arch_flag {
+  const char *config, *gguf; /* config NULL ends */
+} ckpt_arch_flag;
+
+/* A family's other dialect: GGUF. Names stand in ckpt_arch_name; the rules are those of llama.cpp's converter. */
+typedef struct ckpt_arch_gguf {
+  const char *architecture;     /* general.architecture */
+  const char *const *classes;   /* of config.json's architectures: the models that there is such a file of */
+  const char *heads, *kv_heads; /* config keys: numbers of heads */
+  const ckpt_arch_key *keys;    /* in the converter's order; gguf NULL ends */
+  const ckpt_arch_made *made;
+  const ckpt_arch_flag *flags;
+  const char *const *needless; /* keys of config.json that a model in GGUF runs without, NULL-terminated */
+  const char *constants;       /* what else config.json says: JSON, each key after a comma */
+} ckpt_arch_gguf;
+
 typedef struct ckpt_arch {
   const char *name;               /* "llama": GGUF's and config's model_type alike where they agree */
   uint32_t revision;              /* of this table; stands in digests' naming */
@@ -49,6 +91,7 @@ typedef struct ckpt_arch {
   const ckpt_arch_tie *ties;     /* kept NULL ends */
   const ckpt_arch_shape *shapes; /* hf NULL ends; the first is the embedding's, axis 0 the vocabulary */
   const char *n_layers;          /* config key: how many numbers the first `#` of names takes */
+  const ckpt_arch_gguf *gguf;    /* NULL: names alone are known */
 } ckpt_arch;
 
 #define CKPT_MAX_TIES 32 /* ties of one row */
@@ -60,6 +103,9 @@ const ckpt_arch *ckpt_arch_find(const char *model_type);
 
 /* The row's name entry that matches a canonical name, its numbers in numbers[] (at most 2); NULL if none does. */
 const ckpt_arch_name *ckpt_arch_match(const ckpt_arch *arch, const char *name, uint64_t *numbers);
+
+/* The same of a name of GGUF's. */
+const ckpt_arch_name *ckpt_arch_match_gguf(const ckpt_arch *arch, const char *name, uint64_t *numbers);
 
 enum { CKPT_ARCH_PLACE = 3 }; /* words of a place, which compare one after the other */
 

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "libckpt/base/checked.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/text.h"
 
@@ -175,6 +176,56 @@ bool ckpt_config_number(const ckpt_config *config, const char *key, double *valu
   if (!json_is_number(found)) return false;
   *value = json_number_value(found);
   return true;
+}
+
+const char *ckpt_config_key(const ckpt_config *config, size_t i) {
+  void *at = json_object_iter(config->root);
+  while (at != NULL && i-- != 0) at = json_object_iter_next(config->root, at);
+  return at == NULL ? NULL : json_object_iter_key(at);
+}
+
+bool ckpt_config_item(const ckpt_config *config, const char *key, size_t i, const char **value) {
+  const json_t *item = json_array_get(find(config, key), i);
+  if (!json_is_string(item)) return false;
+  *value = json_string_value(item);
+  return true;
+}
+
+/* A number, or a positive integer of the config. */
+static bool factor(const ckpt_config *config, const char *text, size_t n, uint64_t *value) {
+  char key[64];
+  if (n == 0 || n >= sizeof key) return false;
+  memcpy(key, text, n);
+  key[n] = '\0';
+  int64_t number = strtoll(key, NULL, 10);
+  if (number == 0 && !ckpt_config_int(config, key, &number)) return false;
+  *value = (uint64_t)number;
+  return number > 0;
+}
+
+/* A product like "a*b/c" of n characters; false where a key of it is absent. */
+static bool product(const ckpt_config *config, const char *text, size_t n, uint64_t *out) {
+  char sign = '*';
+  *out = 1;
+  for (size_t at = 0; at < n; at++) { /* past the sign */
+    size_t length = strcspn(text + at, "*/|");
+    uint64_t value;
+    if (!factor(config, text + at, length, &value)) return false;
+    if (sign == '*' && !ckpt_mul_u64(*out, value, out)) *out = UINT64_MAX; /* no tensor has such an axis */
+    if (sign == '/') *out /= value;
+    at += length;
+    sign = text[at];
+  }
+  return true;
+}
+
+bool ckpt_config_extent(const ckpt_config *config, const char *text, uint64_t *out) {
+  for (;; text++) {
+    size_t n = strcspn(text, "|");
+    if (product(config, text, n, out)) return true;
+    text += n;
+    if (*text == '\0') return false;
+  }
 }
 
 bool ckpt_config_has(const ckpt_config *config, const char *key) {

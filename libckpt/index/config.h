@@ -24,6 +24,17 @@ bool ckpt_config_bool(const ckpt_config *config, const char *key, bool *value); 
 bool ckpt_config_int(const ckpt_config *config, const char *key, int64_t *value);   /* as above */
 bool ckpt_config_number(const ckpt_config *config, const char *key, double *value); /* as above; an integer too */
 
+
+/* The text that is item i of the list at a dotted key; false where there is none. */
+bool ckpt_config_item(const ckpt_config *config, const char *key, size_t i, const char **value);
+
+/* The i-th key of the object itself, in the order of the file; NULL past the last. Borrowed from config. */
+const char *ckpt_config_key(const ckpt_config *config, size_t i);
+
+/* What a product like "a*b/c" of integer keys and numbers is, or the first of several with "|" between them whose keys
+ * are all there and positive (ckpt_arch_shape). False where the config decides none. */
+bool ckpt_config_extent(const ckpt_config *config, const char *text, uint64_t *out);
+
 /* The value of a dotted key as JSON in ASCII, cut to n - 1 bytes: for messages. */
 void ckpt_config_show(const ckpt_config *config, const char *key, char *out, size_t n);
 

@@ -69,6 +69,11 @@ static ckpt_status grow(ckpt_index *index, void *items, uint32_t n, uint32_t *ca
 void ckpt_index_free(ckpt_index *index) {
   if (index == NULL) return;
   ckpt_index_free(index->as_read);
+  if (index->stored_form != NULL) {
+    index->stored_form->source = NULL; /* borrowed */
+    index->stored_form->metadata = NULL;
+    ckpt_index_free(index->stored_form);
+  }
   ckpt_source_free(index->source);
   ckpt_arena_free(&index->arena);
   free(index->tensors);
@@ -123,28 +128,44 @@ ckpt_status ckpt_index_add(ckpt_index *index, const char *name, size_t n_name, c
     memcpy(copy, extents, n_extents * sizeof *extents);
     tensor.extents = copy;
   }
-  tensor.origin = index->n_tensors;
+  CKPT_TRY(ckpt_index_own_record(index, &tensor, err));
+  tensor.record->origin = index->n_tensors;
   if (number != NULL) *number = index->n_tensors;
   index->tensors[index->n_tensors++] = tensor;
   index->n_extents += n_extents;
   return CKPT_OK;
 }
 
-ckpt_status ckpt_index_average(ckpt_index *index, uint32_t number, ckpt_dtype slice_dtype, const uint32_t *n_of,
-                               uint32_t n_slices, ckpt_error *err) {
-  ckpt_tensor *tensor = &index->tensors[number], *slices = ckpt_arena_array(&index->arena, n_slices, sizeof *slices);
-  CKPT_TRY_ALLOC(slices, err);
-  uint32_t n_before = 0;
-  for (uint32_t i = 0; i < n_slices; i++) {
-    slices[i] = *tensor;
-    slices[i].dtype = (uint8_t)slice_dtype;
-    CKPT_TRY(measure(&slices[i], err));
-    slices[i].extents = tensor->extents == NULL ? NULL : tensor->extents + n_before;
-    slices[i].n_extents = n_of[i];
-    n_before += n_of[i];
-  }
-  tensor->slices = slices;
-  tensor->n_slices = n_slices;
+ckpt_status ckpt_index_own_record(ckpt_index *index, ckpt_tensor *tensor, ckpt_error *err) {
+  ckpt_tensor_record *record = ckpt_arena_alloc(&index->arena, sizeof *record);
+  CKPT_TRY_ALLOC(record, err);
+  if (tensor->record != NULL) *record = *tensor->record;
+  tensor->record = record;
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_index_operand(ckpt_tensor **out, ckpt_index *index, const ckpt_tensor *like, ckpt_dtype dtype,
+                               const ckpt_extent *extents, uint32_t n_extents, ckpt_error *err) {
+  ckpt_tensor *tensor = ckpt_arena_alloc(&index->arena, sizeof *tensor);
+  CKPT_TRY_ALLOC(tensor, err);
+  *tensor = *like;
+  tensor->dtype = (uint8_t)dtype;
+  tensor->extents = extents;
+  tensor->n_extents = n_extents;
+  CKPT_TRY(ckpt_index_own_record(index, tensor, err));
+  *out = tensor;
+  return measure(tensor, err);
+}
+
+ckpt_status ckpt_index_derive(ckpt_index *index, uint32_t number, const ckpt_derivation *derived, ckpt_error *err) {
+  ckpt_derivation *kept = ckpt_arena_alloc(&index->arena, sizeof *kept);
+  ckpt_operand *operands = ckpt_arena_array(&index->arena, derived->n_operands, sizeof *operands);
+  CKPT_TRY_ALLOC(kept, err);
+  CKPT_TRY_ALLOC(operands, err);
+  if (derived->n_operands != 0) memcpy(operands, derived->operands, derived->n_operands * sizeof *operands);
+  *kept = *derived;
+  kept->operands = operands;
+  index->tensors[number].record->derived = kept;
   return CKPT_OK;
 }
 
@@ -163,7 +184,7 @@ ckpt_status ckpt_index_alias(ckpt_index *index, uint32_t number, const char *nam
   }
   index->alias_list = aliases;
   index->n_alias_list = n;
-  const size_t at = n - tensor->n_extra_names; /* those stay the last */
+  const size_t at = n - tensor->record->n_extra_names; /* those stay the last */
   aliases[n] = aliases[at];
   aliases[at] = ckpt_arena_copy(&index->arena, name);
   CKPT_TRY_ALLOC(aliases[at], err);
@@ -180,10 +201,11 @@ ckpt_status ckpt_index_alias_as(ckpt_index *index, uint32_t number, const char *
     extra = tensor->name;
     CKPT_TRY_ALLOC(tensor->name = ckpt_arena_copy(&index->arena, name), err);
     tensor->role = (uint8_t)role;
-    while (tensor->aliases != NULL && tensor->aliases[tensor->n_extra_names] != NULL) tensor->n_extra_names++;
+    while (tensor->aliases != NULL && tensor->aliases[tensor->record->n_extra_names] != NULL)
+      tensor->record->n_extra_names++;
   }
   CKPT_TRY(ckpt_index_alias(index, number, extra, err));
-  tensor->n_extra_names++;
+  tensor->record->n_extra_names++;
   return CKPT_OK;
 }
 
@@ -253,7 +275,7 @@ bool ckpt_index_is_unread(const ckpt_index *index, const char *name) {
 }
 
 void ckpt_index_break(ckpt_index *index, uint32_t first, uint32_t end) {
-  for (uint32_t i = first; i < end; i++) index->tensors[i].extent_form = CKPT_EXTENT_BROKEN;
+  for (uint32_t i = first; i < end; i++) index->tensors[i].record->extent_form = CKPT_EXTENT_BROKEN;
 }
 
 ckpt_status ckpt_index_add_broken(ckpt_index *index, const char *name, ckpt_role role, uint32_t file, ckpt_error *err) {
@@ -363,7 +385,7 @@ ckpt_status ckpt_index_drop_broken(ckpt_index *index, ckpt_error *err) {
   uint32_t n = 0;
   for (uint32_t i = 0; i < index->n_tensors; i++) {
     const ckpt_tensor *tensor = &index->tensors[i];
-    if (tensor->extent_form != CKPT_EXTENT_BROKEN) {
+    if (tensor->record->extent_form != CKPT_EXTENT_BROKEN) {
       index->tensors[n++] = *tensor;
       continue;
     }
@@ -435,14 +457,24 @@ static ckpt_status sort_aliases(ckpt_index *index, ckpt_error *err) {
   return CKPT_OK;
 }
 
+/* Whether the extents cover what is stored of a tensor. Operands of other indexes have been checked. */
+static ckpt_status check_stored(const ckpt_index *index, ckpt_tensor *tensor, ckpt_error *err) {
+  const ckpt_derivation *derived = tensor->record->derived;
+  if (derived == NULL) return ckpt_cover_check(tensor, index->source, err);
+  for (uint32_t i = 0; i < derived->n_operands; i++)
+    if (derived->operands[i].index == index)
+      CKPT_TRY(ckpt_cover_check((ckpt_tensor *)derived->operands[i].tensor, index->source, err));
+  return CKPT_OK;
+}
+
 /* Whether extents cover their tensors. */
 static ckpt_status check_cover(ckpt_index *index, ckpt_error *err) {
   if (index->source == NULL) return CKPT_OK;
   ckpt_error defect = {0};
   for (uint32_t i = 0; i < index->n_tensors; i++) {
     ckpt_tensor *tensor = &index->tensors[i];
-    if (tensor->extent_form == CKPT_EXTENT_BROKEN) continue;
-    ckpt_status status = ckpt_cover_check(tensor, index->source, &defect);
+    if (tensor->record->extent_form == CKPT_EXTENT_BROKEN) continue;
+    ckpt_status status = check_stored(index, tensor, &defect);
     const char *file = index->defects.report == NULL ? NULL : ckpt_index_file_of(index, tensor);
     ckpt_fail_at(status, &defect, tensor->n_extents == 0 ? NULL : file, tensor->name);
     CKPT_TRY(ckpt_defects_pass(&index->defects, status, &defect, err));
@@ -509,6 +541,10 @@ ckpt_status ckpt_index_carry(ckpt_index *into, const ckpt_index *from, ckpt_erro
     into->side_files[into->n_side_files - 1].source = side->source;
   }
   return CKPT_OK;
+}
+
+const ckpt_index *ckpt_index_as_stored(const ckpt_index *index) {
+  return index->stored_form == NULL ? index : index->stored_form;
 }
 
 void ckpt_index_set_objects(ckpt_index *index, ckpt_object *objects, const ckpt_object *whole) {

@@ -163,12 +163,18 @@ struct ckpt_index {
                                      reader will find (codec/expected_names.h); owned. NULL: those that they have */
   const struct ckpt_graph *graph; /* what computes with the tensors, for the format that keeps it; NULL: nothing */
   uint64_t n_nodes;               /* operations of the graph */
+  ckpt_index *stored_form;        /* what the files hold, under the names that they have, where the tensors are those of
+                                     another dialect: outputs in the files' own are made from it. It borrows source and
+                                     metadata; owned. NULL: there is no other */
   const ckpt_index *objects_of;   /* whose tensors the leaves of objects are, by number; NULL: this index's own */
 };
 
 /* An empty index that owns source (even on failure). path and format are copied. */
 ckpt_status ckpt_index_new(ckpt_index **out, ckpt_source *source, const char *path, const char *format,
                            const ckpt_open_options *options, ckpt_error *err);
+
+/* The index that outputs in the dialect of its files are made from: its stored form, or itself. */
+const ckpt_index *ckpt_index_as_stored(const ckpt_index *index);
 
 /* Says why an allocation of the index failed: ELIMIT where max_bytes did not allow it, else ENOMEM. */
 ckpt_status ckpt_index_no_memory(const ckpt_index *index, ckpt_error *err);
@@ -180,10 +186,17 @@ ckpt_status ckpt_index_add(ckpt_index *index, const char *name, size_t n_name, c
                            const uint64_t *shape, ckpt_role role, const ckpt_extent *extents, uint32_t n_extents,
                            uint32_t *number, ckpt_error *err);
 
-/* Makes a tensor the mean of n_slices of its shape, in their order (ops/mean.c): of its extents, which are those of all
- * slices in its own form, n_of[i] are the i-th one's. Both dtypes are floating; that of the slices is summed in f32. */
-ckpt_status ckpt_index_average(ckpt_index *index, uint32_t number, ckpt_dtype slice_dtype, const uint32_t *n_of,
-                               uint32_t n_slices, ckpt_error *err);
+/* A stored tensor that is none of the index's own, for derived ones to be made of: in all as `like`, but for its dtype
+ * and its n_extents, which are borrowed. */
+ckpt_status ckpt_index_operand(ckpt_tensor **out, ckpt_index *index, const ckpt_tensor *like, ckpt_dtype dtype,
+                               const ckpt_extent *extents, uint32_t n_extents, ckpt_error *err);
+
+/* Makes a tensor a derived one; the operands are copied. Finishing the index checks those of its own that are not
+ * among its tensors, as it checks tensors. plan/derive.h finds an expression's operands. */
+ckpt_status ckpt_index_derive(ckpt_index *index, uint32_t number, const ckpt_derivation *derived, ckpt_error *err);
+
+/* Gives a tensor that was copied from another a record of its own. */
+ckpt_status ckpt_index_own_record(ckpt_index *index, ckpt_tensor *tensor, ckpt_error *err);
 
 /* Adds another name for a tensor already added. */
 ckpt_status ckpt_index_alias(ckpt_index *index, uint32_t number, const char *name, ckpt_error *err);

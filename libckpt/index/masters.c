@@ -70,9 +70,10 @@ static ckpt_status stand_in(ckpt_index *index, ckpt_tensor *parameter, const ckp
   *parameter = *master; /* but for what it is called and stands for */
   parameter->name = stored.name;
   parameter->aliases = stored.aliases;
-  parameter->n_extra_names = stored.n_extra_names;
+  CKPT_TRY(ckpt_index_own_record(index, parameter, err));
+  parameter->record->n_extra_names = stored.record->n_extra_names;
   parameter->role = stored.role;
-  parameter->origin = stored.origin;
+  parameter->record->origin = stored.record->origin;
   return CKPT_OK;
 }
 

@@ -137,7 +137,7 @@ static void choose_name(const ckpt_arch *arch, ckpt_tensor *tensor) {
   const char **aliases = (const char **)(uintptr_t)tensor->aliases;
   size_t n = 0;
   while (aliases != NULL && aliases[n] != NULL) n++;
-  for (size_t i = 0; i + tensor->n_extra_names < n; i++) {
+  for (size_t i = 0; i + tensor->record->n_extra_names < n; i++) {
     if (is_kept(arch, tensor->name) || (!is_kept(arch, aliases[i]) && strcmp(tensor->name, aliases[i]) < 0)) continue;
     const char *name = tensor->name;
     tensor->name = aliases[i];

@@ -7,13 +7,11 @@
 #include "libckpt/base/dtype.h"
 #include "libckpt/index/index.h"
 
-bool ckpt_tensor_extents(const ckpt_index *index, const ckpt_tensor *tensor, size_t i, ckpt_extent_view *out) {
-  if (i >= tensor->n_extents) return false;
-  const ckpt_extent *extent = &tensor->extents[i];
-  ckpt_extent_view view = {.struct_size = out->struct_size, .flat = tensor->extent_form == CKPT_EXTENT_FLAT};
+static void view_extent(const ckpt_index *index, const ckpt_tensor *tensor, const ckpt_extent *extent, bool is_raw,
+                        ckpt_extent_view *out) {
+  ckpt_extent_view view = {.struct_size = out->struct_size, .flat = tensor->record->extent_form == CKPT_EXTENT_FLAT};
   if (extent->file != CKPT_FILE_LITERAL) { /* what a literal has in `offset` is its value */
-    view.raw =
-        extent->chain[0] == CKPT_DECODE_RAW && tensor->extent_form != CKPT_EXTENT_STRIDED && tensor->n_slices == 0;
+    view.raw = is_raw && extent->chain[0] == CKPT_DECODE_RAW && tensor->record->extent_form != CKPT_EXTENT_STRIDED;
     view.offset = extent->offset + (view.raw ? extent->skip : 0);
     view.n_bytes = extent->n_stored - (view.raw ? extent->skip : 0);
     if (ckpt_source_root(index->source)[0] != '\0') view.file = ckpt_source_path(index->source, extent->file);
@@ -32,7 +30,24 @@ bool ckpt_tensor_extents(const ckpt_index *index, const ckpt_tensor *tensor, siz
     }
   }
   memcpy(out, &view, out->struct_size < sizeof view ? out->struct_size : sizeof view);
-  return true;
+}
+
+bool ckpt_tensor_extents(const ckpt_index *index, const ckpt_tensor *tensor, size_t i, ckpt_extent_view *out) {
+  const ckpt_derivation *derived = tensor->record->derived;
+  if (derived == NULL) {
+    if (i >= tensor->n_extents) return false;
+    view_extent(index, tensor, &tensor->extents[i], true, out);
+    return true;
+  }
+  for (uint32_t k = 0; k < derived->n_operands; k++) {
+    const ckpt_operand *of = &derived->operands[k];
+    if (i < of->tensor->n_extents) {
+      view_extent(of->index, of->tensor, &of->tensor->extents[i], derived->is_renamed, out);
+      return true;
+    }
+    i -= of->tensor->n_extents;
+  }
+  return false;
 }
 
 uint32_t ckpt_unit_shape(ckpt_dtype dtype, uint32_t rank, const uint64_t *shape, uint64_t n_elements, uint64_t *units) {
@@ -54,24 +69,30 @@ static bool is_same_extent(const ckpt_tensor *tensor, const ckpt_extent *a, cons
   if (a->file != b->file || a->offset != b->offset || a->n_stored != b->n_stored || a->skip != b->skip ||
       memcmp(a->chain, b->chain, sizeof a->chain) != 0)
     return false;
-  if (tensor->extent_form == CKPT_EXTENT_FLAT) return a->start == b->start && a->count == b->count;
+  if (tensor->record->extent_form == CKPT_EXTENT_FLAT) return a->start == b->start && a->count == b->count;
   uint64_t units[CKPT_MAX_RANK];
   const uint32_t rank = ckpt_tensor_units(tensor, units);
-  const size_t n = tensor->extent_form == CKPT_EXTENT_STRIDED ? 3 : 2;
+  const size_t n = tensor->record->extent_form == CKPT_EXTENT_STRIDED ? 3 : 2;
   return a->box == b->box || memcmp(a->box, b->box, n * rank * sizeof *a->box) == 0;
 }
 
-/* Whether two tensors, of one number of slices, are means of the same; their extents are those of all slices. */
-static bool are_same_slices(const ckpt_tensor *a, const ckpt_tensor *b) {
-  for (uint32_t i = 0; i < a->n_slices; i++)
-    if (a->slices[i].dtype != b->slices[i].dtype || a->slices[i].n_extents != b->slices[i].n_extents) return false;
+/* Whether two derived tensors are the same of the same. */
+static bool is_same_derivation(const ckpt_derivation *a, const ckpt_derivation *b) {
+  if (a == b) return true;
+  if (a == NULL || b == NULL || a->form != b->form || a->n_operands != b->n_operands) return false;
+  for (uint32_t i = 0; i < a->n_operands; i++)
+    if (a->operands[i].index != b->operands[i].index ||
+        !ckpt_tensor_same_place(a->operands[i].tensor, b->operands[i].tensor))
+      return false;
   return true;
 }
 
 bool ckpt_tensor_same_place(const ckpt_tensor *a, const ckpt_tensor *b) {
-  if (a->dtype != b->dtype || !ckpt_tensor_same_shape(a, b) || a->extent_form != b->extent_form ||
-      a->n_extents != b->n_extents || a->n_extents == 0 || a->n_slices != b->n_slices || !are_same_slices(a, b))
+  if (a->dtype != b->dtype || !ckpt_tensor_same_shape(a, b) || a->record->extent_form != b->record->extent_form ||
+      a->n_extents != b->n_extents || a->n_extents == 0)
     return false;
+  if (a->record->derived != NULL || b->record->derived != NULL)
+    return is_same_derivation(a->record->derived, b->record->derived);
   for (uint32_t i = 0; i < a->n_extents && a->extents != b->extents; i++)
     if (!is_same_extent(a, &a->extents[i], &b->extents[i])) return false;
   return true;

@@ -4,6 +4,31 @@
 
 #include "libckpt/index/extent.h"
 
+/* A tensor and the index that says where its bytes are. */
+typedef struct ckpt_operand {
+  const ckpt_index *index;
+  const ckpt_tensor *tensor;
+} ckpt_operand;
+
+/* What a derived tensor is: an expression (plan/derive.h) over stored tensors. */
+typedef struct ckpt_derivation {
+  const ckpt_expr *expr;
+  const ckpt_operand *operands; /* what it reads, each once */
+  uint32_t n_operands;
+  bool is_renamed; /* it is its one operand under another name */
+  uint64_t form;   /* a hash of the expression but for its operands: equal for equal ones */
+} ckpt_derivation;
+
+/* What an index keeps of each tensor beside what callers see. */
+typedef struct ckpt_tensor_record {
+  uint64_t longest;               /* units on the first axis of the longest boxed extent */
+  const ckpt_derivation *derived; /* NULL: its bytes are stored */
+  uint32_t origin;                /* number of the tensor that it was described from */
+  uint32_t like;                  /* number of the tensor that it stands for in the index of the objects, + 1 */
+  uint32_t n_extra_names;         /* aliases, the last ones, by which it is nothing of the model's */
+  uint8_t extent_form;            /* ckpt_extent_form */
+} ckpt_tensor_record;
+
 /* Whether tensors of this role are the model's own. */
 static inline bool ckpt_role_is_model(ckpt_role role) {
   return role == CKPT_ROLE_PARAMETER || role == CKPT_ROLE_BUFFER;
@@ -18,7 +43,8 @@ bool ckpt_tensor_same_shape(const ckpt_tensor *a, const ckpt_tensor *b);
 
 /* Whether two tensors of one index are one under two names: of one dtype and shape, and every element of them read from
  * the same place. A transposed view of a square tensor, which lies in the same bytes, is another. False for tensors
- * without bytes. */
+ * without bytes; derived ones are one where they are computed in one way from the
+ * same places. */
 bool ckpt_tensor_same_place(const ckpt_tensor *a, const ckpt_tensor *b);
 
 /* Whether a tensor is a buffer of the model: by its role, or, since few formats tell buffers from parameters, as the

@@ -78,11 +78,30 @@ static uint32_t fixed_axes(const ckpt_leaf *leaf) {
   return n;
 }
 
-/* Whether two leaves can be one read: same tensor seen alike, same rows. */
+static bool have_one_shape(const ckpt_leaf *a, const ckpt_leaf *b) {
+  return a->view->rank == b->view->rank &&
+         memcmp(a->view->shape, b->view->shape, a->view->rank * sizeof *a->view->shape) == 0;
+}
+
+/* Whether tiles go through all of a tensor in its order: then its shape only says where they may be cut. */
+static bool is_all_in_order(const ckpt_leaf *leaf) {
+  return leaf->expr->tensor != NULL && !leaf->is_whole && leaf->cut_axis == 0 && leaf->n_units != 0 &&
+         view_is_whole(leaf->view);
+}
+
+static bool has_all_rows(const ckpt_leaf *leaf) {
+  return !leaf->is_whole && leaf->cut_axis == 0 && leaf->view->start[0] == 0 &&
+         leaf->view->count[0] == leaf->view->shape[0];
+}
+
+/* Whether two leaves can be one read: same tensor seen alike, same rows; or all of it, which one of them sees as it is
+ * (its rows, and rows of heads that are put in another order). */
 static bool leaves_match(const ckpt_leaf *a, const ckpt_leaf *b) {
+  if (leaf_identity(a) == leaf_identity(b) && a->unit_bytes == b->unit_bytes && is_all_in_order(a) &&
+      is_all_in_order(b) && !have_one_shape(a, b))
+    return a->is_native || b->is_native;
   if (leaf_identity(a) != leaf_identity(b) || a->is_whole != b->is_whole || a->cut_axis != b->cut_axis ||
-      a->view->rank != b->view->rank || a->unit_bytes != b->unit_bytes ||
-      memcmp(a->view->shape, b->view->shape, a->view->rank * sizeof *a->view->shape) != 0)
+      a->unit_bytes != b->unit_bytes || !have_one_shape(a, b))
     return false;
   const uint32_t n_fixed = fixed_axes(a);
   return memcmp(a->view->start, b->view->start, n_fixed * sizeof *a->view->start) == 0 &&
@@ -92,6 +111,13 @@ static bool leaves_match(const ckpt_leaf *a, const ckpt_leaf *b) {
 /* Grows the hull of `into` over the other's box; a hull that grows moves to *grown. */
 static void leaf_merge(ckpt_leaf *into, const ckpt_leaf *other, ckpt_view *grown) {
   ckpt_view hull = *into->view;
+  if (!have_one_shape(into, other)) { /* all of it both: what is not as it stands needs its own axes */
+    if (!into->is_native) return;
+    *grown = *other->view;
+    into->view = grown;
+    into->is_native = false;
+    return;
+  }
   into->n_units = 1;
   for (uint32_t axis = 0; axis < hull.rank; axis++) {
     uint64_t *start = &hull.start[axis], *count = &hull.count[axis];
@@ -108,6 +134,7 @@ static void leaf_merge(ckpt_leaf *into, const ckpt_leaf *other, ckpt_view *grown
 
 /* Whether merging would move the hull. */
 static bool leaf_grows(const ckpt_leaf *into, const ckpt_leaf *other) {
+  if (!have_one_shape(into, other)) return into->is_native;
   for (uint32_t axis = 0; axis < into->view->rank; axis++)
     if (other->view->start[axis] < into->view->start[axis] ||
         other->view->start[axis] + other->view->count[axis] > into->view->start[axis] + into->view->count[axis])
@@ -167,6 +194,7 @@ static uint64_t hash_leaves(const ckpt_leaf *leaves, uint32_t n, uint64_t level)
   for (uint32_t i = 0; i < n; i++) {
     if (leaves[i].is_whole && n_cut != 0) continue;
     hash = mix(hash, (uint64_t)(uintptr_t)leaf_identity(&leaves[i]));
+    if (has_all_rows(&leaves[i])) continue; /* whatever its axes are: leaves_match */
     for (uint32_t axis = 0, n_fixed = fixed_axes(&leaves[i]); axis < n_fixed; axis++)
       hash = mix(hash, leaves[i].view->start[axis] * 3 + leaves[i].view->count[axis]);
   }

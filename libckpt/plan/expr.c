@@ -49,37 +49,32 @@ ckpt_status ckpt_expr_new(ckpt_expr **out, ckpt_arena *arena, const ckpt_op *op,
   return CKPT_OK;
 }
 
-static ckpt_status read_stored(ckpt_expr **out, ckpt_plan *plan, const ckpt_index *index, const ckpt_tensor *tensor,
-                               ckpt_error *err) {
-  ckpt_expr *node = ckpt_arena_alloc(&plan->arena, sizeof *node);
+ckpt_status ckpt_expr_read_in(ckpt_expr **out, ckpt_arena *arena, const ckpt_index *index, const ckpt_tensor *tensor,
+                              ckpt_error *err) {
+  ckpt_expr *node = ckpt_arena_alloc(arena, sizeof *node);
   CKPT_TRY_ALLOC(node, err);
-  *node = (ckpt_expr){.op = &ckpt_op_read,
-                      .rank = tensor->rank,
-                      .dtype = tensor->dtype,
-                      .shape = tensor->shape,
-                      .n_elements = tensor->n_elements,
-                      .n_bytes = tensor->n_bytes,
-                      .index = index,
-                      .tensor = tensor};
+  const ckpt_derivation *derived = tensor->record == NULL ? NULL : tensor->record->derived;
+  if (derived != NULL)
+    *node = *derived->expr; /* what it stands on is shared: nodes do not change */
+  else
+    *node = (ckpt_expr){.op = &ckpt_op_read,
+                        .rank = tensor->rank,
+                        .dtype = tensor->dtype,
+                        .shape = tensor->shape,
+                        .n_elements = tensor->n_elements,
+                        .n_bytes = tensor->n_bytes};
+  if (derived == NULL || derived->expr->op->rule != CKPT_RULE_LEAF) node->index = index, node->tensor = tensor;
   *out = node;
   return CKPT_OK;
 }
 
 ckpt_status ckpt_expr_read(ckpt_expr **out, ckpt_plan *plan, const ckpt_index *index, const ckpt_tensor *tensor,
                            ckpt_error *err) {
+  const ckpt_derivation *derived = tensor->record == NULL ? NULL : tensor->record->derived;
+  for (uint32_t i = 0; derived != NULL && i < derived->n_operands; i++)
+    CKPT_TRY(ckpt_plan_reads(plan, derived->operands[i].index, NULL, err));
   CKPT_TRY(ckpt_plan_reads(plan, index, NULL, err));
-  if (tensor->n_slices == 0) return read_stored(out, plan, index, tensor, err);
-  ckpt_expr **slices = ckpt_arena_array(&plan->arena, tensor->n_slices, sizeof(ckpt_expr *));
-  CKPT_TRY_ALLOC(slices, err);
-  for (uint32_t i = 0; i < tensor->n_slices; i++) {
-    CKPT_TRY(read_stored(&slices[i], plan, index, &tensor->slices[i], err));
-    CKPT_TRY(ckpt_expr_cast(&slices[i], plan, slices[i], CKPT_F32, err));
-  }
-  CKPT_TRY(ckpt_expr_apply(out, plan, &ckpt_op_mean, CKPT_F32, slices, tensor->n_slices, NULL, err));
-  CKPT_TRY(ckpt_expr_cast(out, plan, *out, (ckpt_dtype)tensor->dtype, err));
-  (*out)->index = index;
-  (*out)->tensor = tensor;
-  return CKPT_OK;
+  return ckpt_expr_read_in(out, &plan->arena, index, tensor, err);
 }
 
 const ckpt_tensor *ckpt_expr_tensor(const ckpt_expr *node) {
@@ -91,10 +86,10 @@ ckpt_status ckpt_expr_check_dtype(ckpt_dtype dtype, ckpt_error *err) {
   return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "dtype number %d", (int)dtype);
 }
 
-ckpt_status ckpt_expr_memory(ckpt_expr **out, ckpt_plan *plan, ckpt_dtype dtype, uint32_t rank, const uint64_t *shape,
-                             const void *data, ckpt_error *err) {
+ckpt_status ckpt_expr_memory_in(ckpt_expr **out, ckpt_arena *arena, ckpt_dtype dtype, uint32_t rank,
+                                const uint64_t *shape, const void *data, ckpt_error *err) {
   CKPT_TRY(ckpt_expr_check_dtype(dtype, err));
-  CKPT_TRY(ckpt_expr_new(out, &plan->arena, &ckpt_op_memory, dtype, rank, shape, 0, err));
+  CKPT_TRY(ckpt_expr_new(out, arena, &ckpt_op_memory, dtype, rank, shape, 0, err));
   if (data == NULL && (*out)->n_bytes != 0)
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "no memory is given for a tensor of %llu byte%s",
                      (ull)(*out)->n_bytes, ckpt_plural((*out)->n_bytes));
@@ -102,23 +97,32 @@ ckpt_status ckpt_expr_memory(ckpt_expr **out, ckpt_plan *plan, ckpt_dtype dtype,
   return CKPT_OK;
 }
 
-ckpt_status ckpt_expr_cast(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *x, ckpt_dtype dtype, ckpt_error *err) {
+ckpt_status ckpt_expr_memory(ckpt_expr **out, ckpt_plan *plan, ckpt_dtype dtype, uint32_t rank, const uint64_t *shape,
+                             const void *data, ckpt_error *err) {
+  return ckpt_expr_memory_in(out, &plan->arena, dtype, rank, shape, data, err);
+}
+
+ckpt_status ckpt_expr_cast_in(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *x, ckpt_dtype dtype, ckpt_error *err) {
   CKPT_TRY(ckpt_expr_check_dtype(dtype, err));
   if (x->dtype == dtype) {
     *out = x;
     return CKPT_OK;
   }
   if (ckpt_dtype_is_block((ckpt_dtype)x->dtype) && ckpt_dtype_is_float(dtype)) {
-    CKPT_TRY(ckpt_expr_dequantize(&x, plan, x, err));
-    return ckpt_expr_cast(out, plan, x, dtype, err);
+    CKPT_TRY(ckpt_expr_dequantize_in(&x, arena, x, err));
+    return ckpt_expr_cast_in(out, arena, x, dtype, err);
   }
   if (!ckpt_backend_reference.can_cast(x->dtype, dtype))
     return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL,
                      "no cast from %s to %s (only floating-point dtypes are cast, to one another: choose one of them)",
                      ckpt_dtype_name(x->dtype), ckpt_dtype_name(dtype));
-  CKPT_TRY(ckpt_expr_new(out, &plan->arena, &ckpt_op_cast, dtype, x->rank, x->shape, 1, err));
+  CKPT_TRY(ckpt_expr_new(out, arena, &ckpt_op_cast, dtype, x->rank, x->shape, 1, err));
   (*out)->args[0] = x;
   return CKPT_OK;
+}
+
+ckpt_status ckpt_expr_cast(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *x, ckpt_dtype dtype, ckpt_error *err) {
+  return ckpt_expr_cast_in(out, &plan->arena, x, dtype, err);
 }
 
 ckpt_status ckpt_expr_slice(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *x, uint32_t axis, uint64_t start,
@@ -144,11 +148,12 @@ ckpt_status ckpt_expr_slice_in(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *x,
   return CKPT_OK;
 }
 
-ckpt_status ckpt_expr_permute(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *x, const uint32_t *order, ckpt_error *err) {
+ckpt_status ckpt_expr_permute_in(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *x, const uint32_t *order,
+                                 ckpt_error *err) {
   uint64_t shape[CKPT_MAX_RANK];
   uint32_t seen = 0, rank = x->rank < CKPT_MAX_RANK ? x->rank : CKPT_MAX_RANK;
   bool is_identity = true;
-  ckpt_order_params *params = ckpt_arena_alloc(&plan->arena, sizeof *params);
+  ckpt_order_params *params = ckpt_arena_alloc(arena, sizeof *params);
   CKPT_TRY_ALLOC(params, err);
   for (uint32_t axis = 0; axis < rank; axis++) {
     if (order[axis] >= rank || seen >> order[axis] & 1)
@@ -162,15 +167,19 @@ ckpt_status ckpt_expr_permute(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *x, co
     *out = x;
     return CKPT_OK;
   }
-  CKPT_TRY(ckpt_expr_new(out, &plan->arena, &ckpt_op_permute, x->dtype, x->rank, shape, 1, err));
+  CKPT_TRY(ckpt_expr_new(out, arena, &ckpt_op_permute, x->dtype, x->rank, shape, 1, err));
   (*out)->args[0] = x;
   (*out)->params = params;
   return CKPT_OK;
 }
 
-ckpt_status ckpt_expr_reshape(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *x, uint32_t rank, const uint64_t *shape,
-                              ckpt_error *err) {
-  CKPT_TRY(ckpt_expr_new(out, &plan->arena, &ckpt_op_reshape, x->dtype, rank, shape, 1, err));
+ckpt_status ckpt_expr_permute(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *x, const uint32_t *order, ckpt_error *err) {
+  return ckpt_expr_permute_in(out, &plan->arena, x, order, err);
+}
+
+ckpt_status ckpt_expr_reshape_in(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *x, uint32_t rank, const uint64_t *shape,
+                                 ckpt_error *err) {
+  CKPT_TRY(ckpt_expr_new(out, arena, &ckpt_op_reshape, x->dtype, rank, shape, 1, err));
   if ((*out)->n_elements != x->n_elements)
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "reshape of %llu element%s to %llu", (ull)x->n_elements,
                      ckpt_plural(x->n_elements), (ull)(*out)->n_elements);
@@ -178,8 +187,13 @@ ckpt_status ckpt_expr_reshape(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *x, ui
   return CKPT_OK;
 }
 
-ckpt_status ckpt_expr_concat(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *const *xs, uint32_t n, uint32_t axis,
-                             ckpt_error *err) {
+ckpt_status ckpt_expr_reshape(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *x, uint32_t rank, const uint64_t *shape,
+                              ckpt_error *err) {
+  return ckpt_expr_reshape_in(out, &plan->arena, x, rank, shape, err);
+}
+
+ckpt_status ckpt_expr_concat_in(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *const *xs, uint32_t n, uint32_t axis,
+                                ckpt_error *err) {
   if (n == 0 || axis >= xs[0]->rank)
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "concat of %u along axis %u", n, axis);
   uint64_t shape[CKPT_MAX_RANK];
@@ -190,17 +204,22 @@ ckpt_status ckpt_expr_concat(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *const 
     if (!fits || !ckpt_add_u64(shape[axis], xs[i]->shape[axis], &shape[axis]))
       return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "concat: part %u differs in rank, dtype or shape", i);
   }
-  ckpt_axis_params *params = ckpt_arena_alloc(&plan->arena, sizeof *params);
+  ckpt_axis_params *params = ckpt_arena_alloc(arena, sizeof *params);
   CKPT_TRY_ALLOC(params, err);
   params->axis = axis;
-  CKPT_TRY(ckpt_expr_new(out, &plan->arena, &ckpt_op_concat, xs[0]->dtype, xs[0]->rank, shape, n, err));
+  CKPT_TRY(ckpt_expr_new(out, arena, &ckpt_op_concat, xs[0]->dtype, xs[0]->rank, shape, n, err));
   memcpy((*out)->args, xs, n * sizeof *xs);
   (*out)->params = params;
   return CKPT_OK;
 }
 
-ckpt_status ckpt_expr_apply(ckpt_expr **out, ckpt_plan *plan, const ckpt_op *op, ckpt_dtype dtype,
-                            ckpt_expr *const *args, uint32_t n_args, const void *params, ckpt_error *err) {
+ckpt_status ckpt_expr_concat(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *const *xs, uint32_t n, uint32_t axis,
+                             ckpt_error *err) {
+  return ckpt_expr_concat_in(out, &plan->arena, xs, n, axis, err);
+}
+
+ckpt_status ckpt_expr_apply_in(ckpt_expr **out, ckpt_arena *arena, const ckpt_op *op, ckpt_dtype dtype,
+                               ckpt_expr *const *args, uint32_t n_args, const void *params, ckpt_error *err) {
   const ckpt_expr *x = args[0];
   for (uint32_t i = 1; i < n_args; i++) {
     if (ckpt_op_wants_whole(op, i)) continue;
@@ -208,10 +227,15 @@ ckpt_status ckpt_expr_apply(ckpt_expr **out, ckpt_plan *plan, const ckpt_op *op,
     for (uint32_t k = 0; fits && k < x->rank; k++) fits = args[i]->shape[k] == x->shape[k];
     if (!fits) return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "%s: arguments differ in shape", op->name);
   }
-  CKPT_TRY(ckpt_expr_new(out, &plan->arena, op, dtype, x->rank, x->shape, n_args, err));
+  CKPT_TRY(ckpt_expr_new(out, arena, op, dtype, x->rank, x->shape, n_args, err));
   memcpy((*out)->args, args, n_args * sizeof *args);
   (*out)->params = params;
   return CKPT_OK;
+}
+
+ckpt_status ckpt_expr_apply(ckpt_expr **out, ckpt_plan *plan, const ckpt_op *op, ckpt_dtype dtype,
+                            ckpt_expr *const *args, uint32_t n_args, const void *params, ckpt_error *err) {
+  return ckpt_expr_apply_in(out, &plan->arena, op, dtype, args, n_args, params, err);
 }
 
 ckpt_status ckpt_expr_add_prologue(ckpt_expr *node, ckpt_plan *plan, ckpt_expr *reduction, ckpt_error *err) {

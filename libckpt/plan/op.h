@@ -86,7 +86,7 @@ struct ckpt_expr {
   uint8_t rank, dtype;
   const uint64_t *shape; /* elements */
   uint64_t n_elements, n_bytes;
-  const ckpt_index *index;   /* LEAF, and what reads a mean */
+  const ckpt_index *index;   /* LEAF, and what reads a derived tensor */
   const ckpt_tensor *tensor; /* as above; of a memory leaf it has no extents */
   const void *memory;        /* LEAF: the bytes themselves, or NULL */
   const ckpt_view *view;     /* LEAF: NULL for the whole, unpermuted */
@@ -108,9 +108,26 @@ ckpt_status ckpt_expr_check_dtype(ckpt_dtype dtype, ckpt_error *err);
 ckpt_status ckpt_expr_new(ckpt_expr **out, ckpt_arena *arena, const ckpt_op *op, ckpt_dtype dtype, uint32_t rank,
                           const uint64_t *shape, uint32_t n_args, ckpt_error *err);
 
-/* ckpt_expr_slice with its node in another arena. */
+/* The builders of ckpt.h and of this header with their nodes in an arena: a plan's work, or an index whose tensors are
+ * derived. A node is never changed once it is built. */
+ckpt_status ckpt_expr_read_in(ckpt_expr **out, ckpt_arena *arena, const ckpt_index *index, const ckpt_tensor *tensor,
+                              ckpt_error *err);
+ckpt_status ckpt_expr_memory_in(ckpt_expr **out, ckpt_arena *arena, ckpt_dtype dtype, uint32_t rank,
+                                const uint64_t *shape, const void *data, ckpt_error *err); /* as above */
+ckpt_status ckpt_expr_cast_in(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *x, ckpt_dtype dtype,
+                              ckpt_error *err); /* as above */
 ckpt_status ckpt_expr_slice_in(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *x, uint32_t axis, uint64_t start,
-                               uint64_t count, ckpt_error *err);
+                               uint64_t count, ckpt_error *err); /* as above */
+ckpt_status ckpt_expr_permute_in(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *x, const uint32_t *order,
+                                 ckpt_error *err); /* as above */
+ckpt_status ckpt_expr_reshape_in(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *x, uint32_t rank, const uint64_t *shape,
+                                 ckpt_error *err); /* as above */
+ckpt_status ckpt_expr_concat_in(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *const *xs, uint32_t n, uint32_t axis,
+                                ckpt_error *err); /* as above */
+ckpt_status ckpt_expr_apply_in(ckpt_expr **out, ckpt_arena *arena, const ckpt_op *op, ckpt_dtype dtype,
+                               ckpt_expr *const *args, uint32_t n_args, const void *params,
+                               ckpt_error *err);                                                        /* as above */
+ckpt_status ckpt_expr_dequantize_in(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *x, ckpt_error *err); /* as above */
 
 /* An elementwise (or other) operation over args of equal shape, giving dtype: how tests and recipes apply ops. */
 ckpt_status ckpt_expr_apply(ckpt_expr **out, ckpt_plan *plan, const ckpt_op *op, ckpt_dtype dtype,
@@ -121,10 +138,6 @@ bool ckpt_are_finite(ckpt_dtype dtype, const void *x, size_t n);
 
 /* The tensor that a node reads, all of it and as it is; NULL: it does something else. */
 const ckpt_tensor *ckpt_expr_tensor(const ckpt_expr *node);
-
-/* The sums of slices, one added after the other, and then their means: what `mean` does, piece by piece. */
-void ckpt_mean_add(float *sum, const float *slice, size_t n, bool is_first);
-void ckpt_mean_end(float *sum, size_t n, uint32_t n_slices); /* as above */
 
 /* x, failing the run at what is not finite (EVALUE); what is no float stays x itself. */
 ckpt_status ckpt_expr_finite(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *x, ckpt_error *err);

@@ -47,6 +47,7 @@ void ckpt_plan_free(ckpt_plan *plan) {
   free(plan->rows);
   free(plan->outputs);
   free(plan->values);
+  ckpt_index_free(plan->dialect);
   free(plan);
 }
 
@@ -211,10 +212,10 @@ static ckpt_status check_size(const char *name, const ckpt_expr *expr, ckpt_erro
 static void keep_storage(ckpt_tensor *described, const ckpt_tensor *read, bool is_as_read) {
   described->storage = read->storage;
   const bool is_literal = read->n_extents == 1 && read->extents[0].file == CKPT_FILE_LITERAL;
-  if (!is_as_read || (read->storage == 0 && !is_literal && read->extent_form != CKPT_EXTENT_STRIDED)) return;
+  if (!is_as_read || (read->storage == 0 && !is_literal && read->record->extent_form != CKPT_EXTENT_STRIDED)) return;
   described->extents = read->extents;
   described->n_extents = read->n_extents;
-  described->extent_form = read->extent_form;
+  described->record->extent_form = read->record->extent_form;
 }
 
 ckpt_status ckpt_plan_add_like(ckpt_plan *plan, uint32_t sink, const char *name, ckpt_expr *expr,
@@ -238,10 +239,10 @@ ckpt_status ckpt_plan_add_like(ckpt_plan *plan, uint32_t sink, const char *name,
   uint32_t number;
   CKPT_TRY(
       ckpt_index_add(described, name, strlen(name), expr->dtype, expr->rank, expr->shape, role, NULL, 0, &number, err));
-  described->tensors[number].origin = plan->n_rows;
+  described->tensors[number].record->origin = plan->n_rows;
   const ckpt_index *of = described->objects_of;
   if (like != NULL && of != NULL && like >= of->tensors && like < of->tensors + of->n_tensors)
-    described->tensors[number].like = (uint32_t)(like - of->tensors) + 1;
+    described->tensors[number].record->like = (uint32_t)(like - of->tensors) + 1;
   if (like != NULL)
     keep_storage(&described->tensors[number], like, expr->op->rule == CKPT_RULE_LEAF && expr->tensor == like);
   added.name = described->tensors[number].name;

@@ -27,6 +27,7 @@ typedef struct ckpt_row {
   uint32_t value;            /* CKPT_VALUE_SINK: number of the value */
   bool wants_digest;
   uint32_t same_as;      /* after check: number of the row whose digest is its own too (duplicates.h), or CKPT_NO_ROW */
+  uint32_t as_read;      /* number of the row with the digest of what a reader finds for it, plus one; 0: its own */
   ckpt_digest digest;    /* after the run */
   ckpt_cast_stats stats; /* after the run: what casts did to values */
 } ckpt_row;
@@ -46,6 +47,7 @@ typedef struct ckpt_output {
   const ckpt_index *carried; /* whose side files are copied; NULL: none */
   const struct ckpt_quantize_decisions
       *quantized;       /* which block types were chosen (recipe/quantize/quantize.h), or NULL */
+  const char *read_names; /* with the digest: how a reader names its tensors, as ckpt_info's */
   ckpt_digest digest;   /* after the run: of the output's content */
   const char *retyping; /* how a tensor is given another dtype, as advice (ckpt_advise); NULL: by a rule for casts */
   bool is_of_none;      /* that digest: no tensor of the output is the model's */
@@ -113,6 +115,7 @@ typedef struct ckpt_plan_input {
 
 struct ckpt_plan {
   ckpt_arena arena;
+  ckpt_index *dialect;     /* made of an input for its outputs (codec/dialect/), or NULL; owned */
   ckpt_plan_input *inputs; /* each once */
   uint32_t n_inputs, input_capacity, last_input;
   ckpt_row *rows;

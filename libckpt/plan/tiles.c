@@ -315,8 +315,8 @@ static uint64_t fetched_bytes(const ckpt_batch *batch, const ckpt_leaf *leaf) {
 static uint64_t cursors_in_turn(const ckpt_tensor *tensor) {
   if (tensor == NULL || tensor->n_extents == 0 || !ckpt_extent_is_sequential(&tensor->extents[0])) return 0;
   uint64_t most = 1;
-  for (uint32_t i = 0, first = 0; i < tensor->n_extents && tensor->extent_form != CKPT_EXTENT_FLAT; i++) {
-    while (tensor->extents[first].box[0] + tensor->longest <= tensor->extents[i].box[0] && first < i) first++;
+  for (uint32_t i = 0, first = 0; i < tensor->n_extents && tensor->record->extent_form != CKPT_EXTENT_FLAT; i++) {
+    while (tensor->extents[first].box[0] + tensor->record->longest <= tensor->extents[i].box[0] && first < i) first++;
     if (i - first + 1 > most) most = i - first + 1;
   }
   return most;
@@ -331,7 +331,7 @@ static bool reads_again(const ckpt_plan *plan, const ckpt_batch *batch) {
     const ckpt_tensor *tensor = batch->leaves[i].expr->tensor;
     uint64_t n = cursors_in_turn(tensor);
     n_turns += n;
-    is_strided = is_strided || (n != 0 && tensor->extent_form == CKPT_EXTENT_STRIDED);
+    is_strided = is_strided || (n != 0 && tensor->record->extent_form == CKPT_EXTENT_STRIDED);
   }
   return is_strided || n_turns > plan->cursor_bytes / CKPT_CURSOR_BYTES;
 }

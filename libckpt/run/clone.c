@@ -18,13 +18,14 @@ typedef struct original {
 static bool is_in_place(const ckpt_plan *plan, const ckpt_layout *layout, const ckpt_segment *segment, original *from) {
   if (segment->kind == CKPT_SEGMENT_SIDE_FILE) return false;
   if (segment->kind != CKPT_SEGMENT_TENSOR || segment->n_raw == 0) return segment->kind < CKPT_SEGMENT_FOOTER;
-  const ckpt_expr *expr = plan->rows[layout->index->tensors[segment->tensor].origin].expr;
+  const ckpt_expr *expr = plan->rows[layout->index->tensors[segment->tensor].record->origin].expr;
   if (segment->box != NULL || segment->encoder != CKPT_ENCODE_RAW || expr->op != &ckpt_op_read || expr->view != NULL)
     return false;
   const ckpt_tensor *tensor = expr->tensor;
   const ckpt_extent *extent = tensor->extents;
-  if (tensor->n_extents != 1 || tensor->extent_form != CKPT_EXTENT_FLAT || extent->chain[0] != CKPT_DECODE_RAW ||
-      extent->file == CKPT_FILE_LITERAL || extent->offset + extent->skip != segment->offset)
+  if (tensor->n_extents != 1 || tensor->record->extent_form != CKPT_EXTENT_FLAT ||
+      extent->chain[0] != CKPT_DECODE_RAW || extent->file == CKPT_FILE_LITERAL ||
+      extent->offset + extent->skip != segment->offset)
     return false;
   if (from->source == NULL) *from = (original){expr->index->source, extent->file};
   return from->source == expr->index->source && from->file == extent->file;

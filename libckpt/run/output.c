@@ -347,7 +347,7 @@ static ckpt_status digest_output(const ckpt_plan *plan, ckpt_output *output, ckp
   const ckpt_digest **digests = calloc((size_t)index->n_tensors + 1, sizeof *digests);
   CKPT_TRY_ALLOC(digests, err);
   for (uint32_t i = 0; i < index->n_tensors; i++)
-    digests[i] = &plan->rows[index->tensors[index->by_name[i]].origin].digest;
+    digests[i] = &plan->rows[index->tensors[index->by_name[i]].record->origin].digest;
   ckpt_status status = ckpt_digest_index(index, digests, &output->digest, err);
   free(digests);
   return status;

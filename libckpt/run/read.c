@@ -11,10 +11,11 @@
 #include "libckpt/extents/place.h"
 #include "libckpt/plan/op.h"
 #include "libckpt/run/read.h"
+#include "libckpt/run/read_derived.h"
 
 typedef unsigned long long ull;
 
-enum { CAST_WINDOW_BYTES = 1 << 20, MEAN_WINDOW_BYTES = 4 << 20 }; /* what it makes, and 3 of floats */
+enum { CAST_WINDOW_BYTES = 1 << 20 };
 
 /* Rows of a tensor whose units are flat begin anywhere in a unit. A box of it that is one run of elements, from unit to
  * unit, has units all the same. */
@@ -66,37 +67,18 @@ static ckpt_status check_damage(const ckpt_tensor *tensor, const ckpt_cast_stats
   return ckpt_advise(ckpt_cast_refuse(&counted, as, tensor->name, 0, err), err, "another dtype");
 }
 
-/* Elements [at, at + n) of a box of a mean, in its dtype; room is for 3 n floats. */
-static ckpt_status place_mean(ckpt_mover *mover, const ckpt_tensor *tensor, const uint64_t *start,
-                              const uint64_t *count, uint64_t at, uint64_t n, float *room, void *dst,
-                              ckpt_cast_stats *stats, ckpt_error *err) {
-  float *sum = room, *slice = room + n, *stored = room + 2 * n;
-  for (uint32_t i = 0; i < tensor->n_slices; i++) {
-    const ckpt_tensor *of = &tensor->slices[i];
-    CKPT_TRY(ckpt_place(mover, of, start, count, at, n, stored, err));
-    ckpt_backend_cpu.cast(CKPT_F32, slice, (ckpt_dtype)of->dtype, stored, (size_t)n, stats);
-    ckpt_mean_add(sum, slice, (size_t)n, i == 0);
-  }
-  ckpt_mean_end(sum, (size_t)n, tensor->n_slices);
-  ckpt_backend_cpu.cast((ckpt_dtype)tensor->dtype, dst, CKPT_F32, sum, (size_t)n, stats);
-  return CKPT_OK;
-}
-
 static ckpt_status read_cast(ckpt_mover *mover, const ckpt_tensor *tensor, const uint64_t *start, const uint64_t *count,
                              uint64_t n_units, ckpt_dtype as, uint8_t *dst, ckpt_error *err) {
   const ckpt_dtype_row *from = ckpt_dtype_get(tensor->dtype), *to = ckpt_dtype_get(as);
   ckpt_cast_stats stats = {0};
-  const bool is_mean = tensor->n_slices != 0;
-  uint8_t *window = malloc(is_mean ? MEAN_WINDOW_BYTES : CAST_WINDOW_BYTES);
+  uint8_t *window = malloc(CAST_WINDOW_BYTES);
   CKPT_TRY_ALLOC(window, err);
   /* whole blocks of both dtypes at a time */
-  uint64_t n_step = CAST_WINDOW_BYTES / (is_mean ? sizeof(float) : from->block_bytes) / 8 * 8;
+  uint64_t n_step = CAST_WINDOW_BYTES / from->block_bytes / 8 * 8;
   ckpt_status status = CKPT_OK;
   for (uint64_t at = 0; at < n_units && status == CKPT_OK; at += n_step) {
     uint64_t n = n_units - at < n_step ? n_units - at : n_step, n_elements = n * from->block_elements;
-    status = is_mean ? place_mean(mover, tensor, start, count, at, n, (float *)(void *)(window + CAST_WINDOW_BYTES),
-                                  window, &stats, err)
-                     : ckpt_place(mover, tensor, start, count, at, n, window, err);
+    status = ckpt_place(mover, tensor, start, count, at, n, window, err);
     if (status != CKPT_OK) break;
     ckpt_backend_read(&ckpt_backend_cpu, as, dst, (ckpt_dtype)tensor->dtype, window, (size_t)n_elements, &stats);
     dst += n_elements / to->block_elements * to->block_bytes;
@@ -198,17 +180,13 @@ static uint64_t cut_units(const ckpt_tensor *tensor, const ckpt_box *box, uint32
   return n_units;
 }
 
-ckpt_status ckpt_read_cost(const ckpt_tensor *tensor, const ckpt_box *box, uint64_t *n_read, uint64_t *n_fetched,
-                           ckpt_error *err) {
+ckpt_status ckpt_read_cost(const ckpt_index *index, const ckpt_tensor *tensor, const ckpt_box *box, uint64_t *n_read,
+                           uint64_t *n_fetched, ckpt_error *err) {
   uint64_t units[CKPT_MAX_RANK], start[CKPT_MAX_RANK], count[CKPT_MAX_RANK], n_units = 0;
   const uint32_t unit_bytes = ckpt_dtype_get(tensor->dtype)->block_bytes, rank = ckpt_tensor_units(tensor, units);
   bool is_cut;
-  if (tensor->n_slices != 0) {
-    CKPT_TRY(ckpt_read_cost(&tensor->slices[0], box, n_read, n_fetched, err));
-    *n_read *= tensor->n_slices, *n_fetched *= tensor->n_slices;
-    return CKPT_OK;
-  }
   CKPT_TRY(box_in_units(tensor, box, start, count, &n_units, &is_cut, err));
+  if (tensor->record->derived != NULL) return ckpt_read_derived_cost(index, tensor, box, n_read, n_fetched, err);
   *n_read = *n_fetched = (is_cut ? cut_units(tensor, box, rank) : n_units) * unit_bytes;
   if (!is_cut) *n_fetched = ckpt_place_fetched(rank, units, count, unit_bytes);
   return CKPT_OK;
@@ -229,7 +207,6 @@ ckpt_status ckpt_read(const ckpt_index *index, const ckpt_tensor *tensor, const 
   CKPT_TRY(box_in_units(tensor, box, start, count, &n_units, &is_cut, err));
   ckpt_dtype to = as == CKPT_DTYPE_NONE ? (ckpt_dtype)tensor->dtype : as;
   bool casts = to != (ckpt_dtype)tensor->dtype;
-  const bool is_computed = casts || tensor->n_slices != 0;
   if (casts && !ckpt_backend_can_read(&ckpt_backend_reference, (ckpt_dtype)tensor->dtype, to))
     return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name, "no cast from %s to %s",
                      ckpt_dtype_name((ckpt_dtype)tensor->dtype), ckpt_dtype_name(to));
@@ -243,11 +220,12 @@ ckpt_status ckpt_read(const ckpt_index *index, const ckpt_tensor *tensor, const 
   if (!ckpt_dtype_bytes(to, n_elements, &n_wanted) || n_wanted != n_bytes)
     return ckpt_fail(err, CKPT_EINVAL, NULL, tensor->name, "a buffer of %llu byte%s for %llu", (ull)n_bytes,
                      ckpt_plural(n_bytes), (ull)n_wanted);
+  if (tensor->record->derived != NULL) return ckpt_read_derived(index, tensor, box, to, dst, n_bytes, err);
   ckpt_mover mover = {.reader.source = index->source, .window = malloc(CKPT_WINDOW_BYTES)};
   CKPT_TRY_ALLOC(mover.window, err);
-  ckpt_status status = is_cut        ? read_cut(&mover, tensor, box, to, dst, err)
-                       : is_computed ? read_cast(&mover, tensor, start, count, n_units, to, dst, err)
-                                     : ckpt_place(&mover, tensor, start, count, 0, n_units, dst, err);
+  ckpt_status status = is_cut  ? read_cut(&mover, tensor, box, to, dst, err)
+                       : casts ? read_cast(&mover, tensor, start, count, n_units, to, dst, err)
+                               : ckpt_place(&mover, tensor, start, count, 0, n_units, dst, err);
   ckpt_reader_reset(&mover.reader);
   free(mover.window);
   return ckpt_fail_at(status, err, index->path, tensor->name);

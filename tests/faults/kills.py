@@ -30,6 +30,7 @@ N_KILLS = 200 if "CKPT_TEST_FULL" in os.environ else 18
 SEED = int(os.environ.get("CKPT_TEST_SEED", random.randrange(10**6)))
 SIGNALS = [signal.SIGKILL, signal.SIGINT, signal.SIGTERM]
 TEMPORARY = re.compile(r"\.out\S*\.ckpt-tmp\.[a-z2-7]{6}$")
+STORED = ["--names", "stored"]  # the model is of no family
 N_TENSORS, N_ELEMENTS = 120, 96 * 1024
 FORMER = {"latest_universal", "model.safetensors.index.json", ".metadata", "model-00001-of-00003.gguf"}  # what makes an old folder another one
 
@@ -79,13 +80,14 @@ def main():
         source = {"quantize": os.path.join(base, "model.gguf"), "consolidate": os.path.join(base, "dcp"),
                   "join": os.path.join(base, "parts")}  # else the model
         subprocess.run([CKPT, "convert", model, "-o", source["quantize"], "--set", "general.architecture=llama",
-                        "--set", "llama.block_count=%d" % N_TENSORS, "--rename", r"s/layers.(\d+)/blk.\1.attn_q/"],
-                       check=True, capture_output=True)
+                        "--set", "llama.block_count=%d" % N_TENSORS, "--rename", r"s/layers.(\d+)/blk.\1.attn_q/",
+                        *STORED], check=True, capture_output=True)
         os.mkdir(old)
         reshard = ["reshard", "--to", "dcp", "--world", "3"]
         forms = {"out.safetensors": ["convert", "--dtype", "f32"], "out": ["convert", "--shard-size", "2MB"],
-                 "out.pt": ["convert", "--dtype", "f32"], "out.gguf": ["convert", "--dtype", "f32"],
-                 "out-gguf": ["convert", "--to", "gguf", "--shard-size", "10MB"], "out-dcp": reshard, "out-zstd": [*reshard, "--zstd", "1"],
+                 "out.pt": ["convert", "--dtype", "f32"], "out.gguf": ["convert", "--dtype", "f32", *STORED],
+                 "out-gguf": ["convert", "--to", "gguf", "--shard-size", "10MB", *STORED],
+                 "out-dcp": reshard, "out-zstd": [*reshard, "--zstd", "1"],
                  "out-universal": ["reshard", "--to", "universal"],
                  "out-q.gguf": ["quantize", "--type", "Q4_K_M"], "out-whole": ["consolidate", "--shard-size", "10MB"],
                  "out-parts": ["split", "--shard-size", "2MB"], "out-joined.safetensors": ["join"]}
@@ -95,6 +97,7 @@ def main():
         for output, (verb, *options) in forms.items():
             command = [CKPT, verb, source.get(verb, model), "-o", os.path.join(old, named(output)), "--quiet"]
             others = ["--type", "Q8_0"] if verb == "quantize" else ["--dtype", "f16"] if "." in output else options
+            others += STORED if output == "out.gguf" else []
             if output == "out-universal":
                 others = [*options, "--dp", "4"]  # files in its subfolders that are not written anew
             if verb == "join":

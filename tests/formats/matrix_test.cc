@@ -51,6 +51,12 @@ std::string convert(const std::string &input, const std::string &output, const c
   ckpt_status own;
   if (status == nullptr) status = &own;
   *status = ckpt_convert(&options, &err);
+  if (strstr(err.message, "--names stored") != nullptr) { /* a model of no family becomes GGUF under its own names */
+    EXPECT_EQ(*status, CKPT_EUNSUPPORTED);
+    err = {};
+    options.stored_names = true;
+    *status = ckpt_convert(&options, &err);
+  }
   return *status == CKPT_OK ? text_of(digest) : formats_testing::text_of(err);
 }
 

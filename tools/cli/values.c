@@ -173,6 +173,8 @@ static ckpt_status parse_dtype(const ckpt_verb *verb, ckpt_arg *arg, ckpt_arena 
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "%s: --%s '%s' has no pattern before the '='", verb->name,
                      arg->option->name, arg->text);
   if (arg->dtype != CKPT_DTYPE_NONE && !ckpt_dtype_is_block(arg->dtype)) return CKPT_OK;
+  const bool is_outtype = arg->option->kind == CKPT_OPTION_CAST && equals == NULL; /* of llama.cpp's converter */
+  if (is_outtype && (arg->dtype == CKPT_Q8_0 || strcmp(name, "auto") == 0)) return CKPT_OK;
   if (arg->dtype != CKPT_DTYPE_NONE)
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "%s: --%s '%s' is a block type, which no cast gives (ckpt quantize)",
                      verb->name, arg->option->name, arg->text);

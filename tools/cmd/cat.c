@@ -290,8 +290,8 @@ static ckpt_status check_memory(const ckpt_args *args, const block_reader *reade
 static ckpt_status show_plan(const ckpt_args *args, const block_reader *reader, ckpt_error *err) {
   const ckpt_slice *slice = reader->slice;
   ckpt_planned planned = {.peak = bytes_of_block(reader)};
-  CKPT_TRY(ckpt_read_cost(slice->tensor, slice->tensor->rank == 0 ? NULL : &slice->box, &planned.n_bytes_read,
-                          &planned.n_bytes_fetched, err));
+  CKPT_TRY(ckpt_read_cost(reader->index, slice->tensor, slice->tensor->rank == 0 ? NULL : &slice->box,
+                          &planned.n_bytes_read, &planned.n_bytes_fetched, err));
   char row[256];
   snprintf(row, sizeof row, "%" PRIu64 " of %" PRIu64 " element%s of %.150s, %s", slice->n_elements,
            slice->tensor->n_elements, ckpt_plural(slice->tensor->n_elements), slice->tensor->name,

@@ -34,7 +34,7 @@ static bool leaves_roles_out(const ckpt_described *d, const ckpt_output *output)
 enum { MAX_NOTES = 11 /* of ours */, MAX_UNDERFLOWED = 100 };
 
 static const ckpt_row *row_of(const ckpt_described *d, const ckpt_output *output, uint32_t tensor) {
-  return &d->plan->rows[output->described->tensors[tensor].origin];
+  return &d->plan->rows[output->described->tensors[tensor].record->origin];
 }
 
 /* What casts made zero, and a line about it in *note; NULL where nothing was lost. */

@@ -50,6 +50,11 @@ static bool names_shardable(const char *path) {
   return format != NULL && (format->caps.shards || strcmp(format->name, "safetensors") == 0);
 }
 
+/* Whether an output of quantize is the model itself, in whatever form. */
+static bool is_plain(const ckpt_writing *w, const ckpt_convert_target *target) {
+  return w->quantizes && target->preset == NULL;
+}
+
 /* The outputs as given, but a folder before what is written into it. */
 static ckpt_status make_targets(job *j, uint32_t *n_targets, ckpt_error *err) {
   const ckpt_writing *w = j->writing;
@@ -63,7 +68,7 @@ static ckpt_status make_targets(job *j, uint32_t *n_targets, ckpt_error *err) {
     ckpt_convert_target target = w->targets != NULL ? w->targets[i] : w->target;
     if (w->targets == NULL) target.path = outputs[i];
     if (w->is_split) CKPT_TRY(cut(j, &target, err));
-    if (w->is_one_file && !names_shardable(target.path))
+    if (w->is_one_file && !is_plain(w, &target) && !names_shardable(target.path))
       return ckpt_args_fail(j->args, err, "writes one file, and %s is not named as one (%s)", target.path,
                             w->quantizes ? "*.gguf" : "*.safetensors or *.gguf");
     uint32_t at = 0;
@@ -147,7 +152,7 @@ static ckpt_status check_forms(const job *j, ckpt_error *err) {
     if (strcmp(output->path, "-") == 0)
       return ckpt_args_fail(j->args, err, "-o - : a checkpoint cannot be written to stdout (./- is a file named -)");
     const ckpt_format *named = ckpt_format_of_suffix(output->path);
-    if (j->writing->is_one_file && output->options.is_folder)
+    if (j->writing->is_one_file && !is_plain(j->writing, &j->targets[i]) && output->options.is_folder)
       return ckpt_args_fail(j->args, err, "writes one file, and %s would be a folder (name it *.safetensors or *.gguf)",
                             output->path);
     if (j->writing->is_folder && named != NULL && !named->caps.is_folder)

@@ -12,7 +12,10 @@ static ckpt_status read_casts(ckpt_convert_options *selection, ckpt_args *args, 
   n = 0;
   const ckpt_arg *arg;
   for (uint32_t at = 0; (arg = ckpt_args_next(args, "dtype", &at)) != NULL; n++)
-    rules[n] = (ckpt_cast_rule){arg->pattern, arg->dtype};
+    if (arg->dtype == CKPT_DTYPE_NONE)
+      n--; /* auto is no rule */
+    else
+      rules[n] = (ckpt_cast_rule){arg->pattern, arg->dtype};
   selection->casts = rules;
   selection->n_casts = n;
   return CKPT_OK;

@@ -11,6 +11,7 @@
 #include "libckpt/base/grow.h"
 #include "libckpt/codec/pickle/pickle.h"
 #include "libckpt/extents/place.h"
+#include "libckpt/plan/derive.h"
 
 /* ---- which slices are of one tensor ------------------------------------------------------------------------------ */
 
@@ -228,8 +229,8 @@ static ckpt_status average(const ckpt_zero_join *join, uint32_t number, ckpt_err
     return ckpt_fail(err, CKPT_EUNSUPPORTED, join->zero->shards[0].file.path, join->zero->index->tensors[number].name,
                      "the mean of %u slices of %s (parameter_to_average_patterns): means are of f32, bf16 and f16",
                      n_slices, ckpt_dtype_name(join->dtype));
-  return ckpt_index_average(join->zero->index, number, join->dtype,
-                            join->n_of == NULL ? &join->zero->n_extents : join->n_of, n_slices, err);
+  return ckpt_derive_mean(join->zero->index, number, join->dtype,
+                          join->n_of == NULL ? &join->zero->n_extents : join->n_of, n_slices, err);
 }
 
 ckpt_status ckpt_zero_join_end(ckpt_zero_join *join, const char *name, ckpt_role role, uint32_t rank,
@@ -238,7 +239,7 @@ ckpt_status ckpt_zero_join_end(ckpt_zero_join *join, const char *name, ckpt_role
   uint32_t added;
   CKPT_TRY(ckpt_index_add(zero->index, name, strlen(name), join->as, rank, join->cut == NULL ? shape : join->cut->shape,
                           role, zero->extents, zero->n_extents, &added, err));
-  zero->index->tensors[added].extent_form = join->form;
+  zero->index->tensors[added].record->extent_form = join->form;
   if (join->n_of != NULL || join->as != join->dtype) CKPT_TRY(average(join, added, err));
   if (number != NULL) *number = added;
   return CKPT_OK;

@@ -126,8 +126,8 @@ static ckpt_status keep_range(reader *r, const entry *e, ckpt_error *err) {
     r->ranges = moved;
     r->capacity = wanted;
   }
-  r->ranges[r->n_ranges++] =
-      (range){e->offsets[0], e->offsets[1], number, r->index->tensors[number].extent_form == CKPT_EXTENT_BROKEN};
+  r->ranges[r->n_ranges++] = (range){e->offsets[0], e->offsets[1], number,
+                                     r->index->tensors[number].record->extent_form == CKPT_EXTENT_BROKEN};
   return CKPT_OK;
 }
 

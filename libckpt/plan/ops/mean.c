@@ -17,23 +17,19 @@ static float not_a_number(float a, float b) {
   return a;
 }
 
-void ckpt_mean_add(float *sum, const float *slice, size_t n, bool is_first) {
+static void add(float *sum, const float *slice, size_t n, bool is_first) {
   for (size_t i = 0; i < n; i++) {
     const float a = is_first ? 0 : sum[i], total = a + slice[i];
     sum[i] = total == total ? total : not_a_number(a, slice[i]);
   }
 }
 
-void ckpt_mean_end(float *sum, size_t n, uint32_t n_slices) {
-  const float divisor = (float)n_slices;
-  for (size_t i = 0; i < n; i++) sum[i] /= divisor;
-}
-
 static ckpt_status run_mean(const ckpt_op_call *call, ckpt_error *err) {
   const size_t n = (size_t)call->n_elements;
   (void)err;
-  for (uint32_t i = 0; i < call->node->n_args; i++) ckpt_mean_add(call->out, call->args[i], n, i == 0);
-  ckpt_mean_end(call->out, n, call->node->n_args);
+  for (uint32_t i = 0; i < call->node->n_args; i++) add(call->out, call->args[i], n, i == 0);
+  const float divisor = (float)call->node->n_args;
+  for (size_t i = 0; i < n; i++) ((float *)call->out)[i] /= divisor;
   return CKPT_OK;
 }
 

@@ -8,7 +8,7 @@
 
 #include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
-#include "libckpt/plan/op.h"
+#include "libckpt/plan/plan.h"
 
 typedef unsigned long long ull;
 
@@ -108,8 +108,12 @@ ckpt_status ckpt_expr_quantize(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *x, c
   return ckpt_expr_apply(out, plan, &ckpt_op_quantize_weighted, dtype, args, 2, NULL, err);
 }
 
-ckpt_status ckpt_expr_dequantize(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *x, ckpt_error *err) {
+ckpt_status ckpt_expr_dequantize_in(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *x, ckpt_error *err) {
   if (!ckpt_dtype_is_block((ckpt_dtype)x->dtype))
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "%s is no block type", ckpt_dtype_name((ckpt_dtype)x->dtype));
-  return ckpt_expr_apply(out, plan, &ckpt_op_dequantize, CKPT_F32, &x, 1, NULL, err);
+  return ckpt_expr_apply_in(out, arena, &ckpt_op_dequantize, CKPT_F32, &x, 1, NULL, err);
+}
+
+ckpt_status ckpt_expr_dequantize(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *x, ckpt_error *err) {
+  return ckpt_expr_dequantize_in(out, &plan->arena, x, err);
 }

@@ -129,10 +129,10 @@ ckpt_status ckpt_diff_new(ckpt_diff **out, const ckpt_index *a, const ckpt_index
     return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
   }
   ckpt_arena_init(&diff->arena, UINT64_MAX);
-  diff->a = a;
-  diff->b = b;
   diff->options = *options;
   diff->is_requantized = options->requantizes && ckpt_caps_of(a).presets && ckpt_caps_of(b).presets;
+  diff->a = diff->is_requantized ? ckpt_index_as_stored(a) : a; /* quantizing speaks the names of the files */
+  diff->b = diff->is_requantized ? ckpt_index_as_stored(b) : b;
   if (options->include == NULL) diff->options.include = "model";
   ckpt_status status = pair_all(diff, err);
   if (status == CKPT_OK)

@@ -12,6 +12,7 @@
 #include "libckpt/base/options.h"
 #include "libckpt/base/pattern.h"
 #include "libckpt/base/text.h"
+#include "libckpt/codec/dialect/dialect.h"
 #include "libckpt/codec/side_files/side_files.h"
 #include "libckpt/index/arch.h"
 #include "libckpt/index/masters.h"
@@ -60,6 +61,16 @@ static ckpt_left_out less_standing(const ckpt_left_out *left_out, const ckpt_ind
     rest.n_bytes[CKPT_ROLE_MASTER] -= from->tensors[i].n_bytes;
   }
   return rest;
+}
+
+/* What is no part of the model is not in its dialect. */
+static void count_left(ckpt_left_out *left_out, const ckpt_index *from) {
+  for (uint32_t i = 0; i < from->n_tensors; i++) {
+    const ckpt_tensor *tensor = &from->tensors[i];
+    if (ckpt_role_is_model((ckpt_role)tensor->role) || ckpt_master_stands(from, tensor)) continue;
+    left_out->n_tensors[tensor->role]++;
+    left_out->n_bytes[tensor->role] += tensor->n_bytes;
+  }
 }
 
 static ckpt_status say_left_out(ckpt_output *output, const ckpt_index *from, const char *include,
@@ -124,6 +135,24 @@ static ckpt_status say_kept(ckpt_output *output, const ckpt_index *from, const c
                    kept->text, why);
 }
 
+/* Whether a format of Hugging Face's names has no place for a value's blocks. */
+static bool is_block_nowhere(const ckpt_format *format, const ckpt_expr *expr) {
+  return ckpt_dtype_is_block((ckpt_dtype)expr->dtype) && (format->caps.dtypes >> expr->dtype & 1) == 0;
+}
+
+/* Where a reader of the output finds another tensor than is written, a row for its digest. */
+static ckpt_status add_as_read(ckpt_plan *plan, uint32_t sink, uint32_t row, const char *name, const ckpt_index *from,
+                               const ckpt_tensor *tensor, ckpt_error *err) {
+  ckpt_expr *expr;
+  uint32_t other;
+  CKPT_TRY(
+      ckpt_dialect_as_read(&expr, plan, plan->outputs[sink].described, name, from, tensor, plan->rows[row].expr, err));
+  if (expr == NULL) return CKPT_OK;
+  CKPT_TRY(ckpt_plan_add_like(plan, CKPT_NO_SINK, tensor->name, expr, tensor, &other, err));
+  plan->rows[row].as_read = other + 1;
+  return CKPT_OK;
+}
+
 static ckpt_status add_rows(ckpt_plan *plan, uint32_t sink, const ckpt_index *from, ckpt_selection *selection,
                             bool is_quantized, totals *t, ckpt_error *err) {
   const ckpt_quantize_decisions *quantized = plan->outputs[sink].quantized;
@@ -131,6 +160,7 @@ static ckpt_status add_rows(ckpt_plan *plan, uint32_t sink, const ckpt_index *fr
   const bool keeps_graph = format->caps.graph && from->graph != NULL; /* which gets what it works with */
   ckpt_name_list kept = {.n = 0};
   const char *why_first = NULL;
+  uint32_t n_widened = 0;
   for (uint32_t k = 0; k < from->n_tensors; k++) {
     const uint32_t i = quantized == NULL ? k : quantized->order[k];
     const ckpt_tensor *tensor = &from->tensors[i];
@@ -157,7 +187,13 @@ static ckpt_status add_rows(ckpt_plan *plan, uint32_t sink, const ckpt_index *fr
       if (!keeps_graph) status = ckpt_refuse_quantized(from, tensor, is_quantized, err);
       if (status == CKPT_OK) status = ckpt_expr_cast(&expr, plan, expr, selected.dtype, err);
     }
-    if (status == CKPT_OK) status = ckpt_plan_add_like(plan, sink, selected.name, expr, tensor, NULL, err);
+    if (status == CKPT_OK && from->stored_form != NULL && is_block_nowhere(format, expr)) {
+      status = ckpt_expr_cast(&expr, plan, expr, CKPT_F32, err);
+      n_widened++;
+    }
+    uint32_t row = 0;
+    if (status == CKPT_OK) status = ckpt_plan_add_like(plan, sink, selected.name, expr, tensor, &row, err);
+    if (status == CKPT_OK && format->caps.presets) status = add_as_read(plan, sink, row, selected.name, from, tensor, err);
     if (status == CKPT_OK) status = add_names(&plan->outputs[sink], &selected, err);
     if (status != CKPT_OK) return ckpt_fail_at(status, err, from->path, tensor->name);
     if (tensor->role == CKPT_ROLE_PARAMETER) t->n_bytes[expr->dtype] += expr->n_bytes;
@@ -165,6 +201,9 @@ static ckpt_status add_rows(ckpt_plan *plan, uint32_t sink, const ckpt_index *fr
     t->is_asked = t->is_asked || expr->dtype == selected.dtype;
   }
   CKPT_TRY(say_kept(&plan->outputs[sink], from, &kept, why_first, t, err));
+  if (n_widened != 0)
+    CKPT_TRY(ckpt_losses_add(&plan->outputs[sink].losses, err, "the blocks of %u tensor%s, which became f32, exactly",
+                             n_widened, ckpt_plural(n_widened)));
   return ckpt_fail_at(ckpt_selection_finish(selection, err), err, from->path, NULL);
 }
 
@@ -290,12 +329,25 @@ static ckpt_status add_discarded(ckpt_plan *plan, const ckpt_convert_target *tar
 
 /* One dtype for a GGUF model is what llama.cpp's converter calls its outtype, a preset like others: what is small or
  * delicate keeps its own. NULL where that is not what was asked for. */
-static const ckpt_preset *outtype(const ckpt_convert_request *request, const ckpt_format *to) {
+static const ckpt_preset *outtype(const ckpt_convert_request *request, const ckpt_index *from, bool is_dialect,
+                                  const ckpt_format *to) {
   const ckpt_convert_options *options = request->options;
-  if (!to->caps.presets || !ckpt_quantize_knows(request->from)) return NULL;
+  if (!to->caps.presets || !ckpt_quantize_knows(from)) return NULL;
+  if (is_dialect && options->n_casts == 0) return ckpt_preset_find(ckpt_dtype_name(ckpt_dialect_auto(request->from)));
+  if (is_dialect && options->n_casts == 1 && options->casts[0].pattern == NULL && options->casts[0].dtype == CKPT_Q8_0)
+    return ckpt_preset_find("Q8_0");
   if (options->n_casts != 1 || options->casts[0].pattern != NULL || ckpt_dtype_is_block(options->casts[0].dtype))
     return NULL;
   return ckpt_preset_find(ckpt_dtype_name(options->casts[0].dtype));
+}
+
+/* A block type is no cast, but an outtype. */
+static ckpt_status refuse_block_casts(const ckpt_convert_options *options, const char *path, ckpt_error *err) {
+  for (size_t i = 0; i < options->n_casts; i++)
+    if (ckpt_dtype_is_block(options->casts[i].dtype))
+      return ckpt_fail(err, CKPT_EINVAL, path, NULL, "%s is a block type, which no cast gives (ckpt quantize)",
+                       ckpt_dtype_name(options->casts[i].dtype));
+  return CKPT_OK;
 }
 
 /* ---- targets ----------------------------------------------------------------------------------------------------- */
@@ -349,10 +401,37 @@ static ckpt_status check_outputs(const ckpt_plan *plan, const ckpt_convert_reque
     is_cut = is_cut || request->targets[i].shard_size != 0;
     CKPT_TRY(check_values(plan, &request->targets[i], err));
   }
+  if (request->options->pre != NULL && plan->dialect == NULL)
+    return ckpt_fail_option(err, CKPT_EINVAL, path, "pre", "no output is made into another dialect");
   if (!is_cut || has_folder) return CKPT_OK;
   return ckpt_advise(
       ckpt_fail_option(err, CKPT_EINVAL, path, "shard_size", "it cuts a folder's files, and this is one file"), err,
       "%output=FOLDER");
+}
+
+/* Whether one of several outputs has metadata to be edited, for those that have none. */
+static bool has_ggml(const ckpt_convert_request *request) {
+  for (uint32_t i = 0; i < request->n_targets; i++) {
+    const ckpt_convert_target *target = &request->targets[i];
+    const ckpt_format *to = target->to != NULL ? ckpt_format_find(target->to) : ckpt_format_of_suffix(target->path);
+    if (to != NULL && to->caps.presets) return true;
+  }
+  return false;
+}
+
+/* What an output is made from: the input, or its GGUF dialect where it is to be a GGUF model and is none yet. */
+static ckpt_status choose_from(const ckpt_index **from, ckpt_plan *plan, const ckpt_convert_request *request,
+                               const ckpt_format *to, ckpt_error *err) {
+  const ckpt_dialect_options options = {.like = request->like, .pre = request->options->pre};
+  *from = request->from;
+  if (!to->caps.presets || request->from->is_stored || request->keeps_names) return CKPT_OK;
+  if (ckpt_caps_of(request->from).presets) {
+    *from = ckpt_index_as_stored(request->from);
+    return CKPT_OK;
+  }
+  if (plan->dialect == NULL) CKPT_TRY(ckpt_dialect_to_gguf(&plan->dialect, request->from, &options, err));
+  *from = plan->dialect;
+  return CKPT_OK;
 }
 
 static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *request, const ckpt_convert_target *target,
@@ -376,19 +455,34 @@ static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *reque
   ckpt_selection *selection = NULL;
   totals t = {0};
   ckpt_status status;
-  CKPT_TRY(carry(plan, sink, request, err));
+  const ckpt_index *from;
+  CKPT_TRY(choose_from(&from, plan, request, output->format, err));
+  if (from == request->from)
+    CKPT_TRY(carry(plan, sink, request, err));
+  else
+    CKPT_TRY(ckpt_plan_carry(plan, sink, from, err));
+  for (uint32_t i = 0; from == plan->dialect && from != NULL && i < from->n_notes; i++)
+    CKPT_TRY(ckpt_losses_add(&output->losses, err, "%s", from->notes[i].text));
+  if (request->from->stored_form != NULL && request->like == NULL && output->format->caps.side_files)
+    CKPT_TRY(ckpt_dialect_hf_files(output->described, request->from->stored_form, &output->losses, err));
   CKPT_TRY(choose_training(output, request, target->world, err));
   static const ckpt_quantize_options plain = {.allow_requantize = true}; /* to what is no block type */
-  const ckpt_preset *preset = target->preset != NULL ? target->preset : outtype(request, output->format);
+  static const ckpt_quantize_options converter = {.pure = true, .allow_fallback = true, .keeps_order = true};
+  const ckpt_preset *preset =
+      target->preset != NULL ? target->preset : outtype(request, from, from == plan->dialect, output->format);
+  if (preset == NULL) CKPT_TRY(refuse_block_casts(options, target->path, err));
   if (target->preset != NULL) output->retyping = "%tensor_types=REGEX=TYPE gives it another, or %allow_overflow";
   if (preset != NULL)
-    CKPT_TRY(ckpt_quantize_decide(plan, sink, request->from, preset,
-                                  target->preset == NULL ? &plain : request->quantize, n_steps, err));
-  CKPT_TRY(ckpt_metadata_edit(output, options, err));
+    CKPT_TRY(ckpt_quantize_decide(plan, sink, from, preset,
+                                  target->preset != NULL  ? request->quantize
+                                  : from != plan->dialect ? &plain
+                                                          : &converter,
+                                  n_steps, err));
+  if (output->format->caps.presets || !has_ggml(request)) CKPT_TRY(ckpt_metadata_edit(output, options, err));
   CKPT_TRY(ckpt_selection_new(&selection, options, ckpt_convert_include(options, output->format), n_steps, err));
   CKPT_TRY_GOTO(request->graph != NULL
                     ? ckpt_graph_rows(plan, sink, request->graph, request->from, selection, is_quantized, err)
-                    : add_rows(plan, sink, request->from, selection, is_quantized, &t, err));
+                    : add_rows(plan, sink, from, selection, is_quantized, &t, err));
   if (output->format->caps.masters) {
     CKPT_TRY_GOTO(ckpt_training_rows(plan, sink, request->from, err));
     count_parameters(&t, output->described);
@@ -406,7 +500,8 @@ static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *reque
     status = ckpt_fail(err, CKPT_ENOTFOUND, request->from->path, NULL, "no tensor is left to write (%u in the input)",
                        request->from->n_tensors);
   else {
-    const ckpt_left_out left_out = less_standing(ckpt_selection_left_out(selection), request->from);
+    ckpt_left_out left_out = less_standing(ckpt_selection_left_out(selection), request->from);
+    if (from == plan->dialect) count_left(&left_out, request->from);
     status = say_left_out(output, request->from, ckpt_convert_include(options, output->format), &left_out, err);
     if (status == CKPT_OK) status = say_tied(output, request->from, err);
   }

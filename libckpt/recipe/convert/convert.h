@@ -27,6 +27,8 @@ typedef struct ckpt_convert_request {
   const ckpt_convert_options *options;   /* but for output, to, shard_size, values (in targets), run, digest */
   const ckpt_quantize_options *quantize; /* of targets with a preset */
   bool discards;                         /* outputs are described and digested, but written nowhere: a replay */
+  bool keeps_names;                      /* GGUF is written and digested under the names that the input's tensors have:
+                                            a replay of what was written before families had rules for it */
   const char *folder;                    /* of a replay: what its links are from (a real path); NULL: it has none */
 } ckpt_convert_request;
 

@@ -5,6 +5,7 @@
 
 #include "libckpt/base/error.h"
 #include "libckpt/base/group.h"
+#include "libckpt/codec/dialect/dialect.h"
 #include "libckpt/index/arch.h"
 #include "libckpt/index/masters.h"
 #include "libckpt/index/name_table.h"
@@ -31,7 +32,7 @@ static ckpt_status let_masters_stand(ckpt_index *index, const ckpt_index *descri
     if (number < 0) continue;
     index->tensors[number].dtype = master->dtype;
     index->tensors[number].n_bytes = master->n_bytes;
-    index->tensors[number].origin = master->origin;
+    index->tensors[number].record->origin = master->record->origin;
   }
   ckpt_name_table_free(table);
   return CKPT_OK;
@@ -39,7 +40,7 @@ static ckpt_status let_masters_stand(ckpt_index *index, const ckpt_index *descri
 
 /* The output as it will be opened: names and ties follow from what is written in it: names of one tensor where the
  * format keeps them, config.json where it is carried (normalize left just these). */
-static ckpt_status reopen(ckpt_index **out, const ckpt_output *output, ckpt_error *err) {
+static ckpt_status reopen(ckpt_index **out, const ckpt_output *output, bool keeps_names, ckpt_error *err) {
   const ckpt_index *described = output->described;
   ckpt_index *index;
   CKPT_TRY(ckpt_index_new(&index, NULL, output->path, output->format->name, NULL, err));
@@ -52,10 +53,10 @@ static ckpt_status reopen(ckpt_index **out, const ckpt_output *output, ckpt_erro
     if (!ckpt_role_included("model", role, &known)) continue;
     CKPT_TRY(ckpt_index_add(index, tensor->name, strlen(tensor->name), (ckpt_dtype)tensor->dtype, tensor->rank,
                             tensor->shape, role, NULL, 0, &number, err));
-    index->tensors[number].origin = tensor->origin;
+    index->tensors[number].record->origin = tensor->record->origin;
     for (const char *const *alias = tensor->aliases; alias != NULL && *alias != NULL; alias++)
       CKPT_TRY(ckpt_index_alias(index, number, *alias, err));
-    index->tensors[number].n_extra_names = tensor->n_extra_names;
+    index->tensors[number].record->n_extra_names = tensor->record->n_extra_names;
   }
   if (output->format->caps.masters) CKPT_TRY(let_masters_stand(index, described, err));
   const ckpt_side_file *config = ckpt_index_side_file(described, "config.json");
@@ -63,19 +64,32 @@ static ckpt_status reopen(ckpt_index **out, const ckpt_output *output, ckpt_erro
     CKPT_TRY(ckpt_index_add_side_file(index, config->name, 0, config->n_bytes, err));
     index->side_files[0].text = config->text;
   }
+  bool is_known = false;
+  if (output->format->caps.presets && !keeps_names) {
+    for (uint32_t i = 0; i < described->n_metadata; i++) {
+      const ckpt_meta *meta = &described->metadata[i];
+      CKPT_TRY(ckpt_index_set_typed(index, meta->key, meta->value, meta->typed, err));
+    }
+    CKPT_TRY(ckpt_dialect_from_gguf(index, &is_known, err));
+    if (is_known) return CKPT_OK;
+  }
   CKPT_TRY(ckpt_index_canonical_names(index, false, NULL, err));
   return ckpt_index_finish(index, err);
 }
 
-static ckpt_status digest_outputs(ckpt_plan *plan, ckpt_error *err) {
+static ckpt_status digest_outputs(ckpt_plan *plan, bool keeps_names, ckpt_error *err) {
   ckpt_status status = CKPT_OK;
   for (uint32_t i = 0; i < plan->n_outputs && status == CKPT_OK; i++) {
     ckpt_index *index = NULL;
     const ckpt_digest **digests = calloc((size_t)plan->outputs[i].described->n_tensors + 1, sizeof *digests);
     CKPT_TRY_ALLOC(digests, err);
-    status = reopen(&index, &plan->outputs[i], err);
-    for (uint32_t k = 0; status == CKPT_OK && k < index->n_tensors; k++)
-      digests[k] = &plan->rows[index->tensors[index->by_name[k]].origin].digest;
+    status = reopen(&index, &plan->outputs[i], keeps_names, err);
+    if (status == CKPT_OK) plan->outputs[i].read_names = ckpt_arena_copy(&plan->arena, index->names);
+    for (uint32_t k = 0; status == CKPT_OK && k < index->n_tensors; k++) {
+      const uint32_t row = index->tensors[index->by_name[k]].record->origin, as_read = plan->rows[row].as_read;
+      const bool is_other = index->stored_form != NULL && as_read != 0;
+      digests[k] = &plan->rows[is_other ? as_read - 1 : row].digest;
+    }
     if (status == CKPT_OK) status = ckpt_digest_index(index, digests, &plan->outputs[i].digest, err);
     plan->outputs[i].is_of_none =
         status == CKPT_OK && index->n_tensors == 0 && plan->outputs[i].described->n_tensors != 0;
@@ -116,7 +130,7 @@ static ckpt_status discard_rows(ckpt_plan *plan, const ckpt_run_options *run, ck
 static ckpt_status finish_phase(ckpt_plan *plan, const ckpt_convert_request *request, const ckpt_run_options *run,
                                 ckpt_sink *receipt, ckpt_error *err) {
   ckpt_plan_drop_work(plan); /* what is opened again for its digest takes no more than that */
-  CKPT_TRY(digest_outputs(plan, err));
+  CKPT_TRY(digest_outputs(plan, request->keeps_names, err));
   if (receipt != NULL) CKPT_TRY(ckpt_receipt_write(plan, request, receipt, err));
   return ckpt_check_cancel(run, "cancelled; nothing was written", err);
 }

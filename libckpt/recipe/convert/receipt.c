@@ -41,29 +41,60 @@ const char *ckpt_receipt_include(const ckpt_plan *plan, const ckpt_convert_reque
   return include;
 }
 
+/* By number in the stored form of the input: the tensor, plus one, that it is under another name; 0: none. NULL where
+ * there is no such form. free() it. */
+static uint32_t *list_renamed(const ckpt_index *from) {
+  const ckpt_index *stored = from->stored_form;
+  uint32_t *names = stored == NULL ? NULL : calloc((size_t)stored->n_tensors + 1, sizeof *names);
+  for (uint32_t i = 0; names != NULL && i < from->n_tensors; i++) {
+    const ckpt_derivation *derived = from->tensors[i].record->derived;
+    if (derived != NULL && derived->is_renamed) names[derived->operands[0].tensor - stored->tensors] = i + 1;
+  }
+  return names;
+}
+
+static bool is_of(const ckpt_index *index, const ckpt_expr *leaf) {
+  return leaf->index == index && leaf->tensor >= index->tensors && leaf->tensor < index->tensors + index->n_tensors;
+}
+
+/* The number of the tensor of the input that a leaf reads, all of it and as it is. */
+static bool number_of(uint32_t *out, const ckpt_index *from, const uint32_t *names, const ckpt_expr *leaf) {
+  if (is_of(from, leaf)) {
+    *out = (uint32_t)(leaf->tensor - from->tensors);
+    return true;
+  }
+  if (names == NULL || !is_of(from->stored_form, leaf)) return false; /* another's, or a stored copy */
+  const uint32_t number = names[leaf->tensor - from->stored_form->tensors];
+  *out = number - 1;
+  return number != 0;
+}
+
 /* The row, plus one, that has the digest of each tensor of the input as stored; 0: none. free() it. */
 static ckpt_status find_rows(uint32_t **out, const ckpt_plan *plan, const ckpt_index *from, ckpt_error *err) {
   bool *is_described = calloc((size_t)plan->n_rows + 1, sizeof *is_described);
   CKPT_TRY_ALLOC(is_described, err);
   uint32_t *rows = *out = calloc((size_t)from->n_tensors + 1, sizeof *rows);
-  if (rows == NULL) {
+  uint32_t *names = list_renamed(from);
+  if (rows == NULL || (names == NULL && from->stored_form != NULL)) {
     free(is_described);
+    free(names);
     return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
   }
   for (uint32_t i = 0; i < plan->n_outputs; i++)
     for (uint32_t k = 0; k < plan->outputs[i].described->n_tensors; k++)
-      if (plan->outputs[i].described->tensors[k].origin < plan->n_rows)
-        is_described[plan->outputs[i].described->tensors[k].origin] = true;
+      if (plan->outputs[i].described->tensors[k].record->origin < plan->n_rows)
+        is_described[plan->outputs[i].described->tensors[k].record->origin] = true;
   for (uint32_t i = 0; i < plan->n_rows; i++) {
     const ckpt_row *row = &plan->rows[i];
     const ckpt_expr *leaf = row->expr;
     while (leaf->op->is_check) leaf = leaf->args[0];
     bool is_dropped = row->sink < plan->n_outputs && !is_described[i];
-    bool is_own = leaf->op->rule == CKPT_RULE_LEAF && leaf->index == from && leaf->view == NULL &&
-                  leaf->tensor >= from->tensors && leaf->tensor < from->tensors + from->n_tensors; /* no stored copy */
-    if (is_own && !is_dropped && row->sink != CKPT_VALUE_SINK) rows[leaf->tensor - from->tensors] = i + 1;
+    uint32_t number;
+    bool is_own = ckpt_expr_tensor(leaf) != NULL && number_of(&number, from, names, leaf);
+    if (is_own && !is_dropped && row->sink != CKPT_VALUE_SINK) rows[number] = i + 1;
   }
   free(is_described);
+  free(names);
   return CKPT_OK;
 }
 
@@ -292,13 +323,13 @@ const ckpt_tensor *ckpt_receipt_source(const ckpt_expr *expr) {
 static void print_output(ckpt_stream *out, const ckpt_plan *plan, const ckpt_convert_request *request, uint32_t number,
                          const ckpt_side_sums *side) {
   const ckpt_convert_target *target = &request->targets[number];
-  const ckpt_index *from = request->from;
   const ckpt_output *output = &plan->outputs[number];
   print_text(out, number == 0 ? "  {\"path\":" : ",\n  {\"path\":", output->path);
   print_text(out, ",\"format\":", output->format->name);
   ckpt_convert_target asked = *target;
   if (!output->options.is_folder) asked.shard_size = 0;
   print_place(out, CKPT_PLACE_TARGET, &asked, &asked.values, NULL);
+  if (output->format->caps.presets && output->read_names != NULL) print_text(out, ",\"names\":", output->read_names);
   print_digest(out, &output->digest);
   ckpt_stream_printf(out, ",\"n_tensors\":%u,\"n_bytes\":%llu,\"side_files\":", output->described->n_tensors,
                      (ull)ckpt_output_bytes(output));
@@ -314,7 +345,8 @@ static void print_output(ckpt_stream *out, const ckpt_plan *plan, const ckpt_con
     print_text(out, ",\"from\":", source == NULL ? NULL : ckpt_dtype_name((ckpt_dtype)source->dtype));
     print_text(out, ",\"to\":", ckpt_dtype_name((ckpt_dtype)row->tensor->dtype));
     if (target->preset != NULL) {
-      const ckpt_quantize_told told = ckpt_quantize_tell(output->quantized, from, (size_t)(source - from->tensors));
+      const uint32_t like = row->tensor->record->like; /* of what it was made from: the input, or its dialect */
+      const ckpt_quantize_told told = ckpt_quantize_tell(output->quantized, output->described->objects_of, like - 1);
       print_decision(out, &told);
     }
     ckpt_stream_printf(out, ",\"n_bytes\":%llu", (ull)row->tensor->n_bytes);

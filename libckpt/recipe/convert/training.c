@@ -45,7 +45,7 @@ typedef struct trainer {
 } trainer;
 
 static ckpt_row *row_of(const trainer *t, uint32_t number) {
-  return &t->plan->rows[t->described->tensors[number].origin];
+  return &t->plan->rows[t->described->tensors[number].record->origin];
 }
 
 /* ---- parameters and their states --------------------------------------------------------------------------------- */

@@ -119,11 +119,17 @@ static ckpt_status put_last(ckpt_index *index, const char *key, const char *text
                        : ckpt_index_set_typed(index, key, text, typed, err);
 }
 
-static ckpt_status put_number(ckpt_index *index, const char *key, uint32_t number, ckpt_error *err) {
+static ckpt_status put_number(ckpt_index *index, const char *key, uint32_t number, bool keeps_order, ckpt_error *err) {
   char text[16];
   const ckpt_value *typed;
   snprintf(text, sizeof text, "%u", number);
   CKPT_TRY(ckpt_gguf_value_of(&typed, &index->arena, CKPT_GGUF_U32, number, err));
+  ckpt_meta *there = keeps_order ? ckpt_index_meta(index, key) : NULL;
+  if (there != NULL) {
+    CKPT_TRY_ALLOC(there->value = ckpt_arena_copy(&index->arena, text), err);
+    there->typed = typed;
+    return CKPT_OK;
+  }
   return put_last(index, key, text, typed, err);
 }
 
@@ -163,11 +169,11 @@ static ckpt_status describe_imatrix(ckpt_index *described, const ckpt_quantize_o
   CKPT_TRY(put_text(described, "quantize.imatrix.file", ckpt_path_name(options->imatrix_path), err));
   CKPT_TRY(first_dataset(&dataset, options->imatrix, &described->arena, err));
   if (dataset != NULL) CKPT_TRY(put_text(described, "quantize.imatrix.dataset", dataset, err));
-  CKPT_TRY(put_number(described, "quantize.imatrix.entries_count", n_entries, err));
+  CKPT_TRY(put_number(described, "quantize.imatrix.entries_count", n_entries, false, err));
   if (chunks == NULL || chunks->value[strspn(chunks->value, "0123456789")] != '\0') return CKPT_OK;
   const unsigned long long n_chunks = strtoull(chunks->value, NULL, 10);
   if (n_chunks == 0 || n_chunks > UINT32_MAX) return CKPT_OK;
-  return put_number(described, "quantize.imatrix.chunks_count", (uint32_t)n_chunks, err);
+  return put_number(described, "quantize.imatrix.chunks_count", (uint32_t)n_chunks, false, err);
 }
 
 /* ---- --tensor-type -------------------------------------------------------------------------------------------------
@@ -381,8 +387,9 @@ ckpt_status ckpt_quantize_decide(ckpt_plan *plan, uint32_t sink, const ckpt_inde
   if (status == CKPT_OK) status = check_fallbacks(decisions, options, err);
   CKPT_TRY(ckpt_fail_at(status, err, from->path, NULL));
   drop_part_keys(output->described);
-  CKPT_TRY(put_number(output->described, "general.quantization_version", QUANTIZATION_VERSION, err));
-  CKPT_TRY(put_number(output->described, "general.file_type", preset->file_type, err));
+  CKPT_TRY(
+      put_number(output->described, "general.quantization_version", QUANTIZATION_VERSION, options->keeps_order, err));
+  CKPT_TRY(put_number(output->described, "general.file_type", preset->file_type, options->keeps_order, err));
   if (options->imatrix != NULL) CKPT_TRY(describe_imatrix(output->described, options, n_entries, err));
   output->quantized = decisions;
   return CKPT_OK;

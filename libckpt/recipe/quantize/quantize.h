@@ -16,6 +16,7 @@ typedef struct ckpt_quantize_options {
   const char *const *tensor_types; /* "REGEX=TYPE" in order, NULL-terminated; NULL: none */
   ckpt_dtype output_type, embedding_type;
   bool pure, leave_output, allow_requantize, allow_fallback;
+  bool keeps_order;          /* of metadata: as the converter has it, where llama-quantize puts what it says last */
   const ckpt_index *imatrix; /* NULL: none */
   const char *imatrix_path;  /* as the user gave it */
 } ckpt_quantize_options;

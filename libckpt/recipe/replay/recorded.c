@@ -349,14 +349,17 @@ static ckpt_status read_outputs(recorded *r, ckpt_json *json, void *into, ckpt_e
                                  {"format", read_word, &target->to, false},
                                  {"n_tensors", read_size, &output->n_tensors, false},
                                  {"n_bytes", read_size, &output->n_bytes, false},
-                                 {"digest", read_digest, output, false}},
-                       .n = 5};
+                                 {"digest", read_digest, output, false},
+                                 {"names", read_word, &output->names, true}},
+                       .n = 6};
     CKPT_TRY(add_options(r, &list, CKPT_PLACE_TARGET, target, &target->values, err));
     CKPT_TRY(read_fields(r, json, list.items, list.n, err));
     for (uint32_t i = 0; i < n; i++)
       if (strcmp(r->targets[i].path, target->path) == 0)
         return ckpt_json_fail(json, err, "output '%.200s' stands there twice", target->path);
     r->request.n_targets = n + 1;
+    const ckpt_format *format = ckpt_format_find(target->to);
+    if (format != NULL && format->caps.presets && output->names == NULL) r->request.keeps_names = true;
   }
   r->request.targets = r->targets;
   return CKPT_OK;

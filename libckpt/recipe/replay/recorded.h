@@ -15,6 +15,7 @@ typedef struct ckpt_recorded_output {
   ckpt_digest digest;
   bool has_digest;
   uint64_t n_tensors, n_bytes;
+  const char *names; /* whose names the digest is over; NULL: it does not say */
 } ckpt_recorded_output;
 
 typedef struct ckpt_recorded {

@@ -92,6 +92,12 @@ static ckpt_status open_inputs(recorded *r, ckpt_error *err) {
   open.like = r->like;
   open.weights = r->weights;
   CKPT_TRY(open_input(r, &r->from, r->options.input, &open, err));
+  if (r->from->stored_form != NULL && strcmp(r->input_names, "stored") == 0) { /* before its family was known */
+    ckpt_index_free(r->from);
+    r->from = NULL;
+    open.stored_names = true;
+    CKPT_TRY(open_input(r, &r->from, r->options.input, &open, err));
+  }
   if (r->quantize.imatrix_path != NULL) {
     const ckpt_open_options stored = {.struct_size = sizeof stored, .stored_names = true};
     CKPT_TRY(open_input(r, &r->importance, r->quantize.imatrix_path, &stored, err));
@@ -380,6 +386,9 @@ static void compare_whole(const recorded_output *then, const ckpt_output *now, b
   for (uint32_t i = 0; i < now->layout.n_files; i++) is_sized = is_sized && !now->layout.files[i].has_encoder;
   if (!then->has_digest || memcmp(&then->digest, &now->digest, sizeof then->digest) != 0)
     say(to, file, NULL, "the replay gives another content digest than the receipt says");
+  if (then->names != NULL && (now->read_names == NULL || strcmp(then->names, now->read_names) != 0))
+    say(to, file, NULL, "its digest is over names of %.80s, and the replay's over names of %.80s", then->names,
+        now->read_names == NULL ? "nobody" : now->read_names);
   if (then->n_tensors != now->described->n_tensors)
     say(to, file, NULL, "the receipt says %" PRIu64 " tensor%s, the replay makes %" PRIu32, then->n_tensors,
         ckpt_plural(then->n_tensors), now->described->n_tensors);
@@ -406,11 +415,11 @@ static ckpt_status compare_replayed(recorded *r, const ckpt_plan *plan, uint32_t
     CKPT_TRY_ALLOC(entries, err);
     for (uint32_t i = 0; i < described->n_tensors; i++) {
       const ckpt_tensor *made = &described->tensors[i];
-      const ckpt_row *row = &plan->rows[made->origin];
+      const ckpt_row *row = &plan->rows[made->record->origin];
       const ckpt_tensor *source = ckpt_receipt_source(row->expr);
       entries[i] = (present){made->name, row->digest, source, made, row->stats.n_underflow, {0}};
       if (r->targets[k].preset != NULL)
-        entries[i].told = ckpt_quantize_tell(plan->outputs[k].quantized, r->from, (size_t)(source - r->from->tensors));
+        entries[i].told = ckpt_quantize_tell(plan->outputs[k].quantized, described->objects_of, made->record->like - 1);
     }
     qsort(entries, described->n_tensors, sizeof *entries, compare_names);
     const found_output found = {.entries = entries, .n = described->n_tensors, .layout = &plan->outputs[k].layout};

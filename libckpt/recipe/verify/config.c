@@ -39,44 +39,6 @@ static bool is_missing(const checker *c, const char *name) {
 
 /* ---- axes and shapes --------------------------------------------------------------------------------------------- */
 
-/* A number, or a positive integer of the config. */
-static bool factor(const ckpt_config *config, const char *text, size_t n, uint64_t *value) {
-  char key[64];
-  if (n == 0 || n >= sizeof key) return false;
-  memcpy(key, text, n);
-  key[n] = '\0';
-  int64_t number = strtoll(key, NULL, 10);
-  if (number == 0 && !ckpt_config_int(config, key, &number)) return false;
-  *value = (uint64_t)number;
-  return number > 0;
-}
-
-/* A product like "a*b/c" of n characters; false where a key of it is absent. */
-static bool product(const ckpt_config *config, const char *text, size_t n, uint64_t *out) {
-  char sign = '*';
-  *out = 1;
-  for (size_t at = 0; at < n; at++) { /* past the sign */
-    size_t length = strcspn(text + at, "*/|");
-    uint64_t value;
-    if (!factor(config, text + at, length, &value)) return false;
-    if (sign == '*' && !ckpt_mul_u64(*out, value, out)) *out = UINT64_MAX; /* no tensor has such an axis */
-    if (sign == '/') *out /= value;
-    at += length;
-    sign = text[at];
-  }
-  return true;
-}
-
-/* What an axis must be: the first alternative whose keys are all there. False where the config does not decide it. */
-static bool axis_extent(const ckpt_config *config, const char *text, uint64_t *out) {
-  for (;; text++) {
-    size_t n = strcspn(text, "|");
-    if (product(config, text, n, out)) return true;
-    text += n;
-    if (*text == '\0') return false;
-  }
-}
-
 static const ckpt_arch_shape *shape_of(const ckpt_arch *arch, const char *pattern) {
   const ckpt_arch_shape *row = arch->shapes;
   while (row->hf != NULL && strcmp(row->hf, pattern) != 0) row++;
@@ -90,7 +52,7 @@ static ckpt_status check_shape(checker *c, const ckpt_tensor *tensor, const ckpt
   uint32_t n_axes = 0;
   for (; n_axes < 3 && row->axes[n_axes] != NULL; n_axes++) {
     uint64_t extent = 0;
-    bool is_known = axis_extent(c->config, row->axes[n_axes], &extent);
+    bool is_known = ckpt_config_extent(c->config, row->axes[n_axes], &extent);
     if (!is_known && c->undecided == NULL) c->undecided = row->axes[n_axes];
     differs = differs || n_axes >= tensor->rank || (is_known && tensor->shape[n_axes] != extent);
     n_wanted += (size_t)snprintf(wanted + n_wanted, sizeof wanted - n_wanted, is_known ? "%s%llu" : "%s?",

@@ -39,6 +39,7 @@ std::string convert(const std::string &input, const std::string &output, const c
   options.set = set.size() > 1 ? set.data() : nullptr;
   options.remove = remove.size() > 1 ? remove.data() : nullptr;
   options.force = true;
+  options.stored_names = true;  // what a family's rules make of a model: dialect_test.cc
   char text[2048];
   return ckpt_convert(&options, &err) == CKPT_OK ? "" : ckpt_error_message(&err, nullptr, text, sizeof text);
 }

@@ -10,6 +10,7 @@
 
 extern "C" {
 #include "libckpt/index/index.h"
+#include "libckpt/plan/derive.h"
 #include "libckpt/run/read.h"
 }
 
@@ -61,8 +62,7 @@ IndexPointer open_mean(const Shape &shape, const std::vector<std::vector<float>>
   EXPECT_EQ(ckpt_index_add(index, "mean", 4, as, static_cast<uint32_t>(shape.size()), shape.data(), CKPT_ROLE_PARAMETER,
                            extents.data(), static_cast<uint32_t>(extents.size()), &number, &err),
             CKPT_OK);
-  EXPECT_EQ(ckpt_index_average(index, number, CKPT_F32, n_of.data(), static_cast<uint32_t>(n_of.size()), &err),
-            CKPT_OK);
+  EXPECT_EQ(ckpt_derive_mean(index, number, CKPT_F32, n_of.data(), static_cast<uint32_t>(n_of.size()), &err), CKPT_OK);
   EXPECT_EQ(ckpt_index_finish(index, &err), CKPT_OK) << text_of(err);
   return IndexPointer(index, ckpt_index_free);
 }
@@ -167,7 +167,7 @@ TEST(Mean, EachSliceIsWhole) {
             CKPT_OK);
   ASSERT_EQ(ckpt_index_add(index, "mean", 4, CKPT_F32, 1, shape, CKPT_ROLE_PARAMETER, extents, 2, &number, &err),
             CKPT_OK);
-  ASSERT_EQ(ckpt_index_average(index, number, CKPT_F32, n_of, 2, &err), CKPT_OK);
+  ASSERT_EQ(ckpt_derive_mean(index, number, CKPT_F32, n_of, 2, &err), CKPT_OK);
   EXPECT_EQ(ckpt_index_finish(index, &err), CKPT_EFORMAT);
   EXPECT_NE(text_of(err).find("3 of 4 elements are stored"), std::string::npos) << text_of(err);
   ckpt_index_free(index);

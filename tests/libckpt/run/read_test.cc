@@ -124,7 +124,7 @@ TEST(Read, CostsWhatItSays) {
       box.start[axis] = c.start[axis], box.count[axis] = c.count[axis];
       n_elements *= c.count[axis];
     }
-    ASSERT_EQ(ckpt_read_cost(tensor, &box, &n_read, &n_fetched, &err), CKPT_OK) << text_of(err);
+    ASSERT_EQ(ckpt_read_cost(index.get(), tensor, &box, &n_read, &n_fetched, &err), CKPT_OK) << text_of(err);
     EXPECT_EQ(n_read, c.n_read);
     EXPECT_EQ(n_fetched, c.n_fetched);
     std::vector<float> got(n_elements);

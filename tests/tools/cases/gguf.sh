@@ -25,6 +25,7 @@ try convert every-type.gguf -o no.safetensors
 try convert whole.gguf -o no.safetensors --set a=1
 try convert whole.gguf -o whole.safetensors --quiet
 try convert whole.safetensors -o back.gguf --plan
+try convert whole.safetensors -o back.gguf --plan --names stored
 try diff whole.gguf whole.safetensors
 
 # shards

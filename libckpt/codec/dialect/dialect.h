@@ -1,0 +1,78 @@
+/* dialect.h - one model, two dialects: the tensors and metadata of a Hugging Face model as GGUF has them.
+ *
+ * A dialect is an index whose tensors are derived (plan/derive.h) from those of an opened one, by the rules of the
+ * family's row (ckpt_arch_gguf in index/arch.h), so that convert, quantize, receipts and proofs work on it as on any
+ * other. It reads nothing but headers and configs. What differs between dialects is data in the rows; the transforms
+ * are a small closed set, each of them here once. */
+#ifndef CKPT_CODEC_DIALECT_DIALECT_H
+#define CKPT_CODEC_DIALECT_DIALECT_H
+
+#include "libckpt/format/format.h"
+#include "libckpt/index/arch.h"
+#include "libckpt/index/config.h"
+#include "libckpt/plan/op.h"
+
+/* What tokenizers know of GGUF, for a library that knows no tokenizer: formats/registry.c fills it in. */
+typedef struct ckpt_dialect_tokenizer {
+  /* Sets tokenizer.ggml.* of what `from` carries, for an embedding of n_vocab rows; pre: --pre NAME, or NULL.
+   * ENOTFOUND: it carries no tokenizer; EUNSUPPORTED: of another kind. */
+  ckpt_status (*to_ggml)(ckpt_index *into, const ckpt_index *from, const char *pre, uint32_t n_vocab, ckpt_error *err);
+  /* tokenizer.json and tokenizer_config.json (NULL: none) of a GGUF model, in the arena. As above. */
+  ckpt_status (*to_files)(const char **tokenizer, const char **config, const ckpt_index *gguf, ckpt_arena *arena,
+                          ckpt_error *err);
+} ckpt_dialect_tokenizer;
+
+extern const ckpt_dialect_tokenizer *const ckpt_dialect_tokenizers; /* NULL: there is none */
+
+typedef struct ckpt_dialect_options {
+  const ckpt_index *like; /* whose config and tokenizer are the model's; NULL: the index's own */
+  const char *pre;        /* --pre NAME; NULL: as recognised */
+} ckpt_dialect_options;
+
+/* The GGUF dialect of a model of a known family, under GGUF's names; vectors and norms are f32, all else as stored. It
+ * borrows `from`, which must outlive it. Its notes name what it lacks. Fails with EUNSUPPORTED (no family, a class or
+ * config that there is no GGUF of, a tensor that has no place in it), ENOTFOUND (config.json, a tensor that is
+ * missing), EFORMAT (heads that do not divide, ...), ENOMEM. Free it with ckpt_index_free. */
+ckpt_status ckpt_dialect_to_gguf(ckpt_index **out, const ckpt_index *from, const ckpt_dialect_options *options,
+                                 ckpt_error *err);
+
+/* The outtype that the converter's `auto` takes: that of the first matrix in bf16 or f16, else f16. */
+ckpt_dtype ckpt_dialect_auto(const ckpt_index *from);
+
+/* Gives an index that a GGUF file was read into, not finished, its Hugging Face dialect, and finishes it. *is_known is
+ * false, and nothing is changed, where the file is of no known family, or does not fit its row in everything. */
+ckpt_status ckpt_dialect_from_gguf(ckpt_index *index, bool *is_known, ckpt_error *err);
+
+/* Gives a description the files of a Hugging Face folder that follow from a GGUF model's metadata; what has no place in
+ * them is a loss. */
+ckpt_status ckpt_dialect_hf_files(ckpt_index *into, const ckpt_index *gguf, ckpt_losses *losses, ckpt_error *err);
+
+/* What whoever opens a described GGUF output finds for a tensor `name` that is `expr` of `tensor` of `from`; *out is
+ * NULL where it is what is written. */
+ckpt_status ckpt_dialect_as_read(ckpt_expr **out, ckpt_plan *plan, const ckpt_index *described, const char *name,
+                                 const ckpt_index *from, const ckpt_tensor *tensor, ckpt_expr *expr, ckpt_error *err);
+
+/* The family of a GGUF model, by its metadata; NULL: none that is known. */
+const ckpt_arch *ckpt_dialect_of_gguf(const ckpt_index *index);
+
+/* A number of its metadata, <architecture>.<key>. */
+bool ckpt_dialect_gguf_u32(const ckpt_index *index, const ckpt_arch *arch, const char *key, uint32_t *out);
+
+/* ---- within the room --------------------------------------------------------------------------------------------- */
+
+/* Sets general.* and <architecture>.*, as the converter does, and the tokenizer's; what has no place is a note. */
+ckpt_status ckpt_dialect_set_keys(ckpt_index *index, const ckpt_index *from, const ckpt_index *config_of,
+                                  const ckpt_arch *arch, const ckpt_config *config, const char *pre, ckpt_error *err);
+
+/* The factors of Llama 3.1's rotary frequencies, half a head's number of them; *out is NULL where the config has none.
+ * EFORMAT: numbers that no such scaling has. */
+ckpt_status ckpt_dialect_llama3_factors(float **out, uint64_t *n, const ckpt_config *config, ckpt_arena *arena,
+                                        ckpt_error *err);
+
+/* The first of several keys ("|" between them) whose value is a number. */
+bool ckpt_dialect_number(const ckpt_config *config, const char *keys, double *out);
+
+/* The dotted key of one of the config's rotary parameters, as transformers 4 and 5 have them; arena text. */
+const char *ckpt_dialect_rope_key(const ckpt_config *config, const char *key, ckpt_arena *arena);
+
+#endif

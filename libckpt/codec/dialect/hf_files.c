@@ -1,0 +1,209 @@
+/* hf_files.c - what stands beside the weights of a Hugging Face folder, from a GGUF model's metadata: config.json, and
+ * the tokenizer's files. See dialect.h. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "libckpt/base/error.h"
+#include "libckpt/base/text.h"
+#include "libckpt/codec/dialect/dialect.h"
+#include "libckpt/codec/gguf/value.h"
+
+enum { MAX_KEY = 128 };
+
+/* A JSON object that is printed into an arena, a line per key. */
+typedef struct object {
+  ckpt_arena *arena;
+  const char *text; /* NULL: there was no room */
+} object;
+
+static void put(object *o, const char *key, const char *value) {
+  if (o->text != NULL)
+    o->text = ckpt_arena_printf(o->arena, "%s%s\n  \"%s\": %s", o->text, o->text[1] == '\0' ? "" : ",", key, value);
+}
+
+static void put_text(object *o, const char *key, const char *text) {
+  const char *quoted = ckpt_arena_printf(o->arena, "\"%s\"", text); /* of our own tables: nothing to escape */
+  if (quoted == NULL) o->text = NULL;
+  if (quoted != NULL) put(o, key, quoted);
+}
+
+static void put_bool(object *o, const char *key, bool value) { put(o, key, value ? "true" : "false"); }
+
+/* The scalar of a GGUF key as JSON; false where there is none. */
+static bool put_meta(object *o, const ckpt_index *from, const char *gguf, const char *key) {
+  const ckpt_meta *meta = ckpt_index_meta(from, gguf);
+  if (meta == NULL || meta->typed == NULL || meta->typed->type == CKPT_GGUF_ARRAY ||
+      meta->typed->type == CKPT_GGUF_STRING)
+    return false;
+  put(o, key, meta->value);
+  return true;
+}
+
+/* The key of config.json that a value of GGUF's goes back to: the first that it may come from. */
+static void first_key(char out[MAX_KEY], const char *keys) {
+  const size_t n = strcspn(keys, "|");
+  snprintf(out, MAX_KEY, "%.*s", (int)n, keys);
+}
+
+static bool has(const object *o, const char *key) {
+  char quoted[MAX_KEY + 4];
+  snprintf(quoted, sizeof quoted, "\"%s\":", key);
+  return o->text != NULL && strstr(o->text, quoted) != NULL;
+}
+
+/* The vocabulary's size, where no key of GGUF says it: the rows of the embedding. */
+static void put_vocabulary(object *o, const ckpt_index *from, const ckpt_arch *arch) {
+  uint64_t numbers[2];
+  char text[24];
+  const ckpt_arch_name *row = ckpt_arch_match(arch, arch->shapes[0].hf, numbers);
+  const ckpt_tensor *tensor = row == NULL || row->gguf == NULL ? NULL : ckpt_index_find(from, row->gguf);
+  if (tensor == NULL || tensor->rank != 2 || has(o, "vocab_size")) return;
+  snprintf(text, sizeof text, "%llu", (unsigned long long)tensor->shape[0]);
+  put(o, "vocab_size", text);
+}
+
+static void put_keys(object *o, const ckpt_index *from, const ckpt_arch *arch) {
+  char before[MAX_KEY] = "", key[MAX_KEY], gguf[MAX_KEY];
+  for (const ckpt_arch_key *row = arch->gguf->keys; row->gguf != NULL; row++) {
+    if (row->kind != CKPT_KEY_U32 && row->kind != CKPT_KEY_F32) continue;
+    first_key(key, row->config);
+    snprintf(gguf, sizeof gguf, "%s.%s", arch->gguf->architecture, row->gguf);
+    if (strcmp(key, before) == 0 || has(o, key)) continue;
+    if (strcmp(row->gguf, "rope.dimension_count") == 0) continue; /* heads' width: said by its own key, or by others */
+    if (put_meta(o, from, gguf, key)) snprintf(before, sizeof before, "%s", key);
+  }
+}
+
+static double number_of(const ckpt_index *from, const ckpt_arch *arch, const char *key, double otherwise) {
+  char full[MAX_KEY];
+  snprintf(full, sizeof full, "%s.%s", arch->gguf->architecture, key);
+  const ckpt_meta *meta = ckpt_index_meta(from, full);
+  return meta == NULL || meta->typed == NULL ? otherwise : ckpt_c_strtod(meta->value, NULL);
+}
+
+/* linear and yarn, as their keys say. */
+static void put_scaling(object *o, const ckpt_index *from, const ckpt_arch *arch) {
+  char full[MAX_KEY];
+  snprintf(full, sizeof full, "%s.rope.scaling.type", arch->gguf->architecture);
+  const ckpt_meta *type = ckpt_index_meta(from, full);
+  if (type == NULL || type->typed != NULL || (strcmp(type->value, "linear") != 0 && strcmp(type->value, "yarn") != 0))
+    return;
+  char text[256], context[64] = "";
+  const double old = number_of(from, arch, "rope.scaling.original_context_length", 0);
+  if (old > 0) ckpt_c_snprintf(context, sizeof context, ", \"original_max_position_embeddings\": %.0f", old);
+  ckpt_c_snprintf(text, sizeof text, "{\"rope_type\": \"%s\", \"factor\": %.9g%s}", type->value,
+                  number_of(from, arch, "rope.scaling.factor", 1), context);
+  put(o, "rope_scaling", text);
+}
+
+/* Llama 3.1's scaling is a tensor in GGUF: the numbers of those that give this tensor, or nothing and a loss. */
+static ckpt_status put_llama3(object *o, const ckpt_index *from, const ckpt_arch *arch, ckpt_losses *losses,
+                              ckpt_error *err) {
+  static const double contexts[] = {8192, 4096, 2048, 1024, 512, 256, 128, 64, 32, 16384, 32768};
+  const ckpt_tensor *tensor = ckpt_index_find(from, "rope_freqs.weight");
+  if (tensor == NULL || tensor->dtype != CKPT_F32 || tensor->rank != 1 || tensor->n_elements > 4096) return CKPT_OK;
+  float stored[4096], *made;
+  uint64_t n;
+  CKPT_TRY(ckpt_read(from, tensor, NULL, CKPT_F32, stored, (size_t)tensor->n_bytes, err));
+  double factor = 1;
+  for (uint64_t i = 0; i < tensor->n_elements; i++)
+    if (stored[i] > factor) factor = stored[i];
+  for (size_t i = 0; i < sizeof contexts / sizeof *contexts; i++) {
+    char scaling[256], text[384];
+    ckpt_config *config;
+    ckpt_c_snprintf(
+        scaling, sizeof scaling,
+        "{\"rope_type\": \"llama3\", \"factor\": %.9g, \"low_freq_factor\": 1.0, \"high_freq_factor\": 4.0, "
+        "\"original_max_position_embeddings\": %.0f}",
+        factor, contexts[i]);
+    ckpt_c_snprintf(text, sizeof text, "{\"head_dim\": %llu, \"rope_theta\": %.17g, \"rope_scaling\": %s}",
+                    (unsigned long long)tensor->n_elements * 2, number_of(from, arch, "rope.freq_base", 10000),
+                    scaling);
+    CKPT_TRY(ckpt_config_parse(&config, text, strlen(text), NULL, err));
+    ckpt_status status = ckpt_dialect_llama3_factors(&made, &n, config, o->arena, err);
+    ckpt_config_free(config);
+    CKPT_TRY(status);
+    if (n != tensor->n_elements || memcmp(made, stored, (size_t)tensor->n_bytes) != 0) continue;
+    put(o, "rope_scaling", scaling);
+    return CKPT_OK;
+  }
+  return ckpt_losses_add(losses, err, "rope_freqs.weight (config.json has no numbers that give it)");
+}
+
+static ckpt_status print_config(const char **out, const ckpt_index *from, const ckpt_arch *arch, ckpt_arena *arena,
+                                ckpt_losses *losses, ckpt_error *err) {
+  object o = {arena, "{"};
+  const char *class = ckpt_arena_printf(arena, "[\"%s\"]", arch->gguf->classes[0]);
+  CKPT_TRY_ALLOC(class, err);
+  put(&o, "architectures", class);
+  put_text(&o, "model_type", arch->model_types[0]);
+  put_keys(&o, from, arch);
+  put_vocabulary(&o, from, arch);
+  put_scaling(&o, from, arch);
+  CKPT_TRY(put_llama3(&o, from, arch, losses, err));
+  for (const ckpt_arch_flag *flag = arch->gguf->flags; flag != NULL && flag->config != NULL; flag++)
+    put_bool(&o, flag->config, ckpt_index_find(from, flag->gguf) != NULL);
+  for (const ckpt_arch_tie *tie = arch->ties; tie->kept != NULL; tie++) {
+    uint64_t numbers[2] = {0};
+    const ckpt_arch_name *row = ckpt_arch_match(arch, tie->tied, numbers);
+    if (row != NULL && row->gguf != NULL) put_bool(&o, tie->config_key, ckpt_index_find(from, row->gguf) == NULL);
+  }
+  (void)put_meta(&o, from, "tokenizer.ggml.bos_token_id", "bos_token_id");
+  (void)put_meta(&o, from, "tokenizer.ggml.eos_token_id", "eos_token_id");
+  (void)put_meta(&o, from, "tokenizer.ggml.padding_token_id", "pad_token_id");
+  put_text(&o, "torch_dtype", "float32"); /* what was written takes its place */
+  CKPT_TRY_ALLOC(o.text, err);
+  *out = ckpt_arena_printf(arena, "%s%s\n}\n", o.text, arch->gguf->constants);
+  return *out == NULL ? ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory") : CKPT_OK;
+}
+
+static ckpt_status add_file(ckpt_index *into, const char *name, const char *text, ckpt_error *err) {
+  CKPT_TRY(ckpt_index_add_side_file(into, name, 0, strlen(text), err));
+  into->side_files[into->n_side_files - 1].text = text;
+  return CKPT_OK;
+}
+
+/* Keys that follow from the weights or from how the file was written, and those of the tokenizer, whose files say more.
+ */
+static bool is_implied(const char *key, const ckpt_arch *arch) {
+  static const char *const general[] = {CKPT_GGUF_ARCHITECTURE, "general.type",      "general.file_type",
+                                        "general.size_label",   CKPT_GGUF_ALIGNMENT, "general.quantization_version"};
+  const size_t n = strlen(arch->gguf->architecture);
+  for (size_t i = 0; i < sizeof general / sizeof *general; i++)
+    if (strcmp(key, general[i]) == 0) return true;
+  if (strncmp(key, "tokenizer.", sizeof "tokenizer." - 1) == 0) return true;
+  if (strncmp(key, arch->gguf->architecture, n) != 0 || key[n] != '.') return false;
+  if (strncmp(key + n, ".rope.scaling.", sizeof ".rope.scaling." - 1) == 0) return true;
+  for (const ckpt_arch_key *row = arch->gguf->keys; row->gguf != NULL; row++)
+    if (strcmp(row->gguf, key + n + 1) == 0) return true;
+  return false;
+}
+
+/* Metadata has become files; of what none of them has a place for the names are said. */
+static ckpt_status drop_metadata(ckpt_index *into, const ckpt_arch *arch, ckpt_losses *losses, ckpt_error *err) {
+  ckpt_name_list left = {.n = 0};
+  for (uint32_t i = 0; i < into->n_metadata; i++)
+    if (!is_implied(into->metadata[i].key, arch)) ckpt_name_list_add(&left, into->metadata[i].key);
+  into->n_metadata = 0;
+  if (left.n == 0) return CKPT_OK;
+  return ckpt_losses_add(losses, err, "%zu key%s of GGUF's metadata (%s)", left.n, ckpt_plural(left.n), left.text);
+}
+
+ckpt_status ckpt_dialect_hf_files(ckpt_index *into, const ckpt_index *gguf, ckpt_losses *losses, ckpt_error *err) {
+  const ckpt_arch *arch = ckpt_dialect_of_gguf(gguf);
+  const char *config = NULL;
+  if (arch == NULL) return CKPT_OK;
+  CKPT_TRY(print_config(&config, gguf, arch, &into->arena, losses, err));
+  CKPT_TRY(add_file(into, "config.json", config, err));
+  CKPT_TRY(drop_metadata(into, arch, losses, err));
+  if (ckpt_dialect_tokenizers == NULL || ckpt_dialect_tokenizers->to_files == NULL) return CKPT_OK;
+  const char *tokenizer = NULL, *settings = NULL;
+  ckpt_error why = {0};
+  ckpt_status status = ckpt_dialect_tokenizers->to_files(&tokenizer, &settings, gguf, &into->arena, &why);
+  if (status == CKPT_ENOTFOUND || status == CKPT_EUNSUPPORTED)
+    return ckpt_losses_add(losses, err, "the tokenizer (%s)", why.message);
+  if (status != CKPT_OK) return ckpt_fail(err, status, why.file, NULL, "%s", why.message);
+  CKPT_TRY(add_file(into, "tokenizer.json", tokenizer, err));
+  return settings == NULL ? CKPT_OK : add_file(into, "tokenizer_config.json", settings, err);
+}

@@ -1,0 +1,33 @@
+# One model in two dialects: a folder to GGUF and presets in one read, back to a folder, and one digest for all that is
+# not rounded.
+try() {
+  echo "\$ ckpt $*"
+  ckpt "$@" 2>&1
+  code=$?
+  [ $code = 0 ] || echo "exit $code"
+}
+cp -r $DATA/dialect/llama-scaled model
+mkdir out
+try quantize model -o 'out/{type}.gguf' -o out/hf/ -o out/auto.gguf --type Q8_0 --type Q4_0 --allow-fallback \
+  --set general.name='A Model' --quiet --receipt out/r.json --trace trace.jsonl
+for file in Q8_0.gguf Q4_0.gguf hf auto.gguf; do
+  try verify out/$file --receipt out/r.json --quiet | tail -1
+done
+try hash --cast f32 model out/hf out/auto.gguf
+try diff model out/auto.gguf --cast f32 --quiet
+try diff out/auto.gguf out/Q8_0.gguf --requantize --quiet
+try ls out/auto.gguf --match '*.layers.0.*proj*'
+try ls out/auto.gguf --match 'blk.0.attn_*' --names stored
+try cat out/auto.gguf 'model.layers.1.self_attn.q_proj.weight[9:11,3:6]'
+try cat model 'model.layers.1.self_attn.q_proj.weight[9:11,3:6]'
+try convert out/auto.gguf -o same.gguf --quiet
+cmp same.gguf out/auto.gguf
+try convert out/auto.gguf -o back --quiet
+cat back/config.json
+try verify back --quiet
+try convert out/Q8_0.gguf -o blocks --json | sed "s/\"seconds.*//" | grep -v MB/s
+try convert model -o q.gguf --dtype q8_0 --quiet
+try convert model -o q.safetensors --dtype q8_0 --quiet
+try convert model -o f16.gguf --dtype f16 --plan --quiet | tail -1
+try convert out/hf/model.safetensors -o no.gguf
+try quantize out/hf/model.safetensors -o like.gguf --like model --type Q8_0 --allow-fallback --quiet
