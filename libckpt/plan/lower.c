@@ -157,6 +157,32 @@ static ckpt_status vary(ckpt_expr **out, ckpt_arena *arena, const ckpt_expr *s, 
   return CKPT_OK;
 }
 
+/* Whether the structure moves rows of the last axis and leaves each as it is. */
+static bool moves_rows(const ckpt_expr *s, const ckpt_expr *x) {
+  const uint32_t last = x->rank - 1;
+  if (x->rank == 0 || s->rank == 0) return false;
+  if (s->op == &ckpt_op_slice) return ((const ckpt_slice_params *)s->params)->axis < last;
+  if (s->op == &ckpt_op_permute) return ((const ckpt_order_params *)s->params)->order[last] == last;
+  return s->shape[s->rank - 1] == x->shape[last];
+}
+
+/* structure(f(a, b)) = f(structure(a), structure(b)) where rows move; b may have rows of another width. */
+static ckpt_status push_rows(ckpt_expr **out, ckpt_arena *arena, const ckpt_expr *s, ckpt_expr *x, ckpt_error *err) {
+  ckpt_expr *copy;
+  CKPT_TRY(reshaped_copy(&copy, arena, x, s, err));
+  for (uint32_t i = 0; i < x->n_args; i++) {
+    ckpt_expr *arg = x->args[i], *structure;
+    uint64_t shape[CKPT_MAX_RANK];
+    if (ckpt_op_wants_whole(x->op, i)) continue;
+    memcpy(shape, s->shape, s->rank * sizeof *shape);
+    shape[s->rank - 1] = arg->shape[arg->rank - 1];
+    CKPT_TRY(vary(&structure, arena, s, arg->dtype, s->rank, shape, s->params, err));
+    CKPT_TRY(push(&copy->args[i], arena, structure, arg, err));
+  }
+  *out = copy;
+  return CKPT_OK;
+}
+
 static ckpt_status slice_of(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *x, uint32_t axis, uint64_t start,
                             uint64_t count, ckpt_error *err) {
   if (count == x->shape[axis]) {
@@ -260,6 +286,7 @@ static bool concat_is_regular(const ckpt_expr *x) {
 
 static ckpt_status push(ckpt_expr **out, ckpt_arena *arena, const ckpt_expr *s, ckpt_expr *x, ckpt_error *err) {
   if (x->op->rule == CKPT_RULE_LEAF) return push_leaf(out, arena, s, x, err);
+  if (x->op->is_rowwise && moves_rows(s, x)) return push_rows(out, arena, s, x, err);
   /* with a whole argument the result depends on where an element stands */
   bool can_push = x->op->whole_args == 0 && suits_args(s, x);
   if (x->op->rule == CKPT_RULE_FLAT && can_push) return push_through(out, arena, s, x, err);
@@ -287,7 +314,9 @@ static ckpt_status raise_concat(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *n
     ckpt_expr *part = concat->args[i], *copy;
     CKPT_TRY(reshaped_copy(&copy, arena, node, part, err));
     for (uint32_t k = 0; k < node->n_args; k++)
-      if (node->args[k] == concat) /* not a slice of it, which would be itself where the other parts are empty */
+      if (ckpt_op_wants_whole(node->op, k))
+        continue;
+      else if (node->args[k] == concat) /* not a slice of it, which would be itself where the other parts are empty */
         copy->args[k] = part;
       else
         CKPT_TRY(slice_of(&copy->args[k], arena, node->args[k], along, begin, part->shape[along], err));
@@ -320,10 +349,10 @@ ckpt_status ckpt_lower(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *in, ckpt_e
   }
   *out = node;
   bool can_raise = in->op->rule == CKPT_RULE_FLAT || (in->op->rule == CKPT_RULE_ROW && in->rank > 1);
-  can_raise = can_raise && in->op->whole_args == 0; /* which makes results depend on where an element stands */
+  if (in->op->whole_args != 0) can_raise = in->op->is_rowwise; /* else results depend on where an element stands */
   for (uint32_t i = 0; can_raise && i < in->n_args; i++) {
     const ckpt_expr *arg = node->args[i];
-    if (!ckpt_concat_is_leading(arg) || !concat_is_regular(arg)) continue;
+    if (ckpt_op_wants_whole(in->op, i) || !ckpt_concat_is_leading(arg) || !concat_is_regular(arg)) continue;
     if (in->op->rule == CKPT_RULE_ROW && ((const ckpt_axis_params *)arg->params)->axis + 1 == arg->rank) continue;
     return raise_concat(out, arena, node, arg, err);
   }

@@ -1,0 +1,25 @@
+/* lora.h - low-rank updates of a matrix as an expression; see lora.c for the formula. */
+#ifndef CKPT_PLAN_OPS_LORA_H
+#define CKPT_PLAN_OPS_LORA_H
+
+#include "libckpt/plan/plan.h"
+
+enum { CKPT_LORA_TERMS = 15 }; /* of one matrix */
+
+/* base (m, n) gets scale * output (m, r) x input (r, n): PEFT's B and A, of any floating dtypes. */
+typedef struct ckpt_lora_term {
+  ckpt_expr *output, *input;
+  float scale;
+} ckpt_lora_term;
+
+typedef struct ckpt_lora_params {
+  uint32_t n_terms;
+  float scales[CKPT_LORA_TERMS];
+} ckpt_lora_params;
+
+/* base, a matrix of any floating dtype, plus the terms, as f32. magnitudes (m) or NULL: the norms that the rows get
+ * afterwards, with one term only. EINVAL: shapes that do not fit; ELIMIT. */
+ckpt_status ckpt_expr_lora(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *base, const ckpt_lora_term *terms,
+                           uint32_t n_terms, ckpt_expr *magnitudes, ckpt_error *err);
+
+#endif
