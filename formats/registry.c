@@ -28,10 +28,11 @@ const ckpt_arch *const ckpt_archs[] = {
     NULL,
 };
 
-const ckpt_dialect_tokenizer *const ckpt_dialect_tokenizers = NULL;
-
 const ckpt_decoder_row *const ckpt_decoders[CKPT_N_DECODERS] = {
 #define CKPT_DECODER(NAME, row) [CKPT_DECODE_##NAME] = &ckpt_decoder_##row,
 #include "formats/decoders.def"
 #undef CKPT_DECODER
 };
+
+extern const ckpt_dialect_tokenizer ckpt_tokenizer_dialect; /* formats/tokenizer/dialect.c */
+const ckpt_dialect_tokenizer *const ckpt_dialect_tokenizers = &ckpt_tokenizer_dialect;

@@ -24,7 +24,6 @@ bool ckpt_config_bool(const ckpt_config *config, const char *key, bool *value); 
 bool ckpt_config_int(const ckpt_config *config, const char *key, int64_t *value);   /* as above */
 bool ckpt_config_number(const ckpt_config *config, const char *key, double *value); /* as above; an integer too */
 
-
 /* The text that is item i of the list at a dotted key; false where there is none. */
 bool ckpt_config_item(const ckpt_config *config, const char *key, size_t i, const char **value);
 

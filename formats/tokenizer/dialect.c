@@ -1,0 +1,32 @@
+/* dialect.c - what libckpt asks tokenizers for when a model goes from one dialect to the other (codec/dialect/): the
+ * slot that formats/registry.c names. */
+#include "formats/tokenizer/tokenizer.h"
+#include "libckpt/base/error.h"
+#include "libckpt/codec/dialect/dialect.h"
+
+static ckpt_status to_ggml(ckpt_index *into, const ckpt_index *from, const char *pre, uint32_t n_vocab,
+                           ckpt_error *err) {
+  ckpt_tokenizer *tokenizer;
+  const ckpt_tokenizer_ggml_options options = {.pre = pre, .n_vocab = n_vocab};
+  CKPT_TRY(ckpt_tokenizer_read(&tokenizer, from, err));
+  ckpt_status status = ckpt_tokenizer_to_ggml(into, tokenizer, &options, err);
+  ckpt_tokenizer_free(tokenizer);
+  return status;
+}
+
+static ckpt_status to_files(const char **json, const char **config, const ckpt_index *gguf, ckpt_arena *arena,
+                            ckpt_error *err) {
+  ckpt_tokenizer *tokenizer;
+  char *text, *settings;
+  size_t n_text, n_settings;
+  CKPT_TRY(ckpt_tokenizer_read(&tokenizer, gguf, err));
+  ckpt_status status = ckpt_tokenizer_print(&text, &n_text, &settings, &n_settings, tokenizer, arena, err);
+  ckpt_tokenizer_free(tokenizer);
+  if (status != CKPT_OK) return status;
+  *json = text;
+  *config = settings;
+  return CKPT_OK;
+}
+
+extern const ckpt_dialect_tokenizer ckpt_tokenizer_dialect;
+const ckpt_dialect_tokenizer ckpt_tokenizer_dialect = {to_ggml, to_files};
