@@ -228,6 +228,17 @@ bool ckpt_config_extent(const ckpt_config *config, const char *text, uint64_t *o
   }
 }
 
+bool ckpt_config_entry(const ckpt_config *config, const char *key, size_t i, const char **name, double *value) {
+  json_t *found = (json_t *)(uintptr_t)find(config, key);
+  void *at = json_object_iter(found);
+  while (at != NULL && i-- > 0) at = json_object_iter_next(found, at);
+  if (at == NULL) return false;
+  const json_t *entry = json_object_iter_value(at);
+  *name = json_object_iter_key(at);
+  *value = json_is_number(entry) ? json_number_value(entry) : NAN;
+  return true;
+}
+
 bool ckpt_config_has(const ckpt_config *config, const char *key) {
   const json_t *found = find(config, key);
   return found != NULL && !json_is_null(found);

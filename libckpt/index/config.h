@@ -33,6 +33,9 @@ const char *ckpt_config_key(const ckpt_config *config, size_t i);
 /* What a product like "a*b/c" of integer keys and numbers is, or the first of several with "|" between them whose keys
  * are all there and positive (ckpt_arch_shape). False where the config decides none. */
 bool ckpt_config_extent(const ckpt_config *config, const char *text, uint64_t *out);
+/* The i-th entry of the object at a dotted key, in the order of the text; false past the last one and where there is no
+ * object. A value that is no finite number is NaN. */
+bool ckpt_config_entry(const ckpt_config *config, const char *key, size_t i, const char **name, double *value);
 
 /* The value of a dotted key as JSON in ASCII, cut to n - 1 bytes: for messages. */
 void ckpt_config_show(const ckpt_config *config, const char *key, char *out, size_t n);

@@ -142,6 +142,7 @@ const ckpt_tensor *ckpt_expr_tensor(const ckpt_expr *node);
 
 /* x, failing the run at what is not finite (EVALUE); what is no float stays x itself. */
 ckpt_status ckpt_expr_finite(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *x, ckpt_error *err);
+ckpt_status ckpt_expr_finite_in(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *x, ckpt_error *err); /* as above */
 
 /* The f32 of blocks, exactly. */
 ckpt_status ckpt_expr_dequantize(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *x, ckpt_error *err);

@@ -5,7 +5,7 @@
 
 #include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
-#include "libckpt/plan/op.h"
+#include "libckpt/plan/plan.h"
 
 /* An exponent of ones carries into the sign where one more is added to it. */
 #define ARE_FINITE(type, one)                                                             \
@@ -39,15 +39,19 @@ static ckpt_status run_finite(const ckpt_op_call *call, ckpt_error *err) {
   double value;
   ckpt_cast_stats ignored = {0};
   call->backend->cast(CKPT_F64, &value, dtype, x + i * n_each, 1, &ignored);
-  return ckpt_fail(err, CKPT_EVALUE, NULL, NULL, "value %llu is %s: llama.cpp loads finite weights alone",
+  return ckpt_fail(err, CKPT_EVALUE, NULL, NULL, "value %llu is %s, and no run of a model survives that",
                    (unsigned long long)(call->begin + i), isnan(value) ? "NaN" : "infinite");
 }
 
 const ckpt_op ckpt_op_finite = {
     .name = "finite", .rule = CKPT_RULE_FLAT, .wants_finite = true, .is_check = true, .run = run_finite};
 
-ckpt_status ckpt_expr_finite(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *x, ckpt_error *err) {
+ckpt_status ckpt_expr_finite_in(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *x, ckpt_error *err) {
   *out = x;
   if (!ckpt_dtype_is_float((ckpt_dtype)x->dtype)) return CKPT_OK;
-  return ckpt_expr_apply(out, plan, &ckpt_op_finite, (ckpt_dtype)x->dtype, &x, 1, NULL, err);
+  return ckpt_expr_apply_in(out, arena, &ckpt_op_finite, (ckpt_dtype)x->dtype, &x, 1, NULL, err);
+}
+
+ckpt_status ckpt_expr_finite(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *x, ckpt_error *err) {
+  return ckpt_expr_finite_in(out, &plan->arena, x, err);
 }

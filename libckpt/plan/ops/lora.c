@@ -72,16 +72,16 @@ const ckpt_op ckpt_op_dora = {
     .name = "dora", .rule = CKPT_RULE_ROW, .is_rowwise = true, .whole_args = 4, .run = run_dora};
 
 /* A factor as f32, of these two axes. */
-static ckpt_status factor(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *x, const char *what, uint64_t n_rows,
+static ckpt_status factor(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *x, const char *what, uint64_t n_rows,
                           uint64_t n_cols, ckpt_error *err) {
   if (x->rank != 2 || x->shape[0] != n_rows || x->shape[1] != n_cols)
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "the factor of the %s is no matrix of %llu x %llu", what,
                      (unsigned long long)n_rows, (unsigned long long)n_cols);
-  return ckpt_expr_cast(out, plan, x, CKPT_F32, err);
+  return ckpt_expr_cast_in(out, arena, x, CKPT_F32, err);
 }
 
-ckpt_status ckpt_expr_lora(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *base, const ckpt_lora_term *terms,
-                           uint32_t n_terms, ckpt_expr *magnitudes, ckpt_error *err) {
+ckpt_status ckpt_expr_lora_in(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *base, const ckpt_lora_term *terms,
+                              uint32_t n_terms, ckpt_expr *magnitudes, ckpt_error *err) {
   if (base->rank != 2)
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "low-rank updates are for matrices, not for %u axes", base->rank);
   if (n_terms > CKPT_LORA_TERMS || (magnitudes != NULL && n_terms != 1))
@@ -90,22 +90,22 @@ ckpt_status ckpt_expr_lora(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *base, co
   const uint64_t column[2] = {base->shape[0], 1};
   ckpt_expr *args[2 + 2 * CKPT_LORA_TERMS];
   uint32_t n_args = 0;
-  ckpt_lora_params *params = ckpt_arena_alloc(&plan->arena, sizeof *params);
+  ckpt_lora_params *params = ckpt_arena_alloc(arena, sizeof *params);
   CKPT_TRY_ALLOC(params, err);
-  CKPT_TRY(ckpt_expr_cast(&args[n_args++], plan, base, CKPT_F32, err));
+  CKPT_TRY(ckpt_expr_cast_in(&args[n_args++], arena, base, CKPT_F32, err));
   for (uint32_t i = 0; i < n_terms; i++) {
     const uint64_t rank = terms[i].output->rank == 2 ? terms[i].output->shape[1] : 0;
-    CKPT_TRY(factor(&args[n_args++], plan, terms[i].output, "output", base->shape[0], rank, err));
-    CKPT_TRY(factor(&args[n_args++], plan, terms[i].input, "input", rank, base->shape[1], err));
+    CKPT_TRY(factor(&args[n_args++], arena, terms[i].output, "output", base->shape[0], rank, err));
+    CKPT_TRY(factor(&args[n_args++], arena, terms[i].input, "input", rank, base->shape[1], err));
     params->scales[params->n_terms++] = terms[i].scale;
   }
   if (magnitudes != NULL) {
-    CKPT_TRY(ckpt_expr_cast(&args[n_args], plan, magnitudes, CKPT_F32, err));
-    CKPT_TRY(ckpt_expr_reshape(&args[n_args], plan, args[n_args], 2, column, err));
+    CKPT_TRY(ckpt_expr_cast_in(&args[n_args], arena, magnitudes, CKPT_F32, err));
+    CKPT_TRY(ckpt_expr_reshape_in(&args[n_args], arena, args[n_args], 2, column, err));
     n_args++;
   }
-  CKPT_TRY(ckpt_expr_new(out, &plan->arena, magnitudes != NULL ? &ckpt_op_dora : &ckpt_op_lora, CKPT_F32, 2,
-                         base->shape, n_args, err));
+  CKPT_TRY(ckpt_expr_new(out, arena, magnitudes != NULL ? &ckpt_op_dora : &ckpt_op_lora, CKPT_F32, 2, base->shape,
+                         n_args, err));
   memcpy((*out)->args, args, n_args * sizeof *args);
   (*out)->params = params;
   return CKPT_OK;

@@ -2,7 +2,7 @@
 #ifndef CKPT_PLAN_OPS_LORA_H
 #define CKPT_PLAN_OPS_LORA_H
 
-#include "libckpt/plan/plan.h"
+#include "libckpt/plan/op.h"
 
 enum { CKPT_LORA_TERMS = 15 }; /* of one matrix */
 
@@ -19,7 +19,7 @@ typedef struct ckpt_lora_params {
 
 /* base, a matrix of any floating dtype, plus the terms, as f32. magnitudes (m) or NULL: the norms that the rows get
  * afterwards, with one term only. EINVAL: shapes that do not fit; ELIMIT. */
-ckpt_status ckpt_expr_lora(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *base, const ckpt_lora_term *terms,
-                           uint32_t n_terms, ckpt_expr *magnitudes, ckpt_error *err);
+ckpt_status ckpt_expr_lora_in(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *base, const ckpt_lora_term *terms,
+                              uint32_t n_terms, ckpt_expr *magnitudes, ckpt_error *err);
 
 #endif

@@ -29,7 +29,7 @@ class Lora : public Run {
  protected:
   ckpt_expr *lora(ckpt_expr *base, const std::vector<ckpt_lora_term> &terms, ckpt_expr *magnitudes = nullptr) {
     ckpt_expr *out = nullptr;
-    EXPECT_EQ(ckpt_expr_lora(&out, plan_, base, terms.data(), static_cast<uint32_t>(terms.size()), magnitudes, &err_),
+    EXPECT_EQ(ckpt_expr_lora_in(&out, &plan_->arena, base, terms.data(), static_cast<uint32_t>(terms.size()), magnitudes, &err_),
               CKPT_OK)
         << text_of(err_);
     return out;
@@ -138,7 +138,7 @@ TEST_F(Lora, RefusesWhatDoesNotFit) {
   auto status = [&](ckpt_expr *base, ckpt_lora_term term, uint32_t n_terms, ckpt_expr *magnitudes) {
     std::vector<ckpt_lora_term> terms(n_terms, term);
     err_ = {};
-    return ckpt_expr_lora(&out, plan_, base, terms.data(), n_terms, magnitudes, &err_);
+    return ckpt_expr_lora_in(&out, &plan_->arena, base, terms.data(), n_terms, magnitudes, &err_);
   };
   EXPECT_EQ(status(read("w"), {read("b"), read("a"), 1}, 15, nullptr), CKPT_OK);
   EXPECT_EQ(status(read("w"), {read("b"), read("a"), 1}, 16, nullptr), CKPT_ELIMIT);

@@ -1,0 +1,32 @@
+/* names.h - what a tensor of a PEFT adapter is, from its name, and which tensor of the base it is for. */
+#ifndef CKPT_RECIPE_ADAPTER_NAMES_H
+#define CKPT_RECIPE_ADAPTER_NAMES_H
+
+#include "libckpt/index/index.h"
+
+/* What a tensor of an adapter says about one of the base. */
+typedef enum ckpt_adapter_part {
+  CKPT_ADAPTER_INPUT,     /* lora_A (r, in), or lora_embedding_A (r, rows) */
+  CKPT_ADAPTER_OUTPUT,    /* lora_B (out, r), or lora_embedding_B (width, r) */
+  CKPT_ADAPTER_MAGNITUDE, /* lora_magnitude_vector */
+  CKPT_ADAPTER_BIAS,      /* lora_B's own bias, added to the module's */
+  CKPT_ADAPTER_WHOLE      /* the tensor itself: modules_to_save, bias, base_layer */
+} ckpt_adapter_part;
+
+enum { CKPT_ADAPTER_NAME = 4096 + 32 };
+
+typedef struct ckpt_adapter_name {
+  ckpt_adapter_part part;
+  bool is_embedding;
+  bool is_ignored;                /* a copy of what the base has: original_module */
+  char module[CKPT_ADAPTER_NAME]; /* path of the module, wrappers and PEFT's own prefix taken off */
+  char wanted[CKPT_ADAPTER_NAME]; /* the base's tensor: `module`.weight or .bias, or the name as it is */
+} ckpt_adapter_name;
+
+/* Takes a name apart. EFORMAT where it is none that PEFT gives. */
+ckpt_status ckpt_adapter_name_parse(ckpt_adapter_name *out, const char *name, ckpt_error *err);
+
+/* The tensor of the base that is called so, with or without the prefix of its family's base model; NULL: none. */
+const ckpt_tensor *ckpt_adapter_find_base(const ckpt_index *base, const char *wanted);
+
+#endif

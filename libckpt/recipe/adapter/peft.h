@@ -1,0 +1,35 @@
+/* peft.h - adapter_config.json as PEFT writes it: the scale of each module's update.
+ *
+ * What PEFT has beyond LoRA, and what LoRA has beyond a merge, is refused by name. Source: PEFT's LoraConfig and
+ * LoraLayer.update_layer. */
+#ifndef CKPT_RECIPE_ADAPTER_PEFT_H
+#define CKPT_RECIPE_ADAPTER_PEFT_H
+
+#include "libckpt/base/pattern.h"
+#include "libckpt/index/config.h"
+#include "libckpt/index/index.h"
+
+typedef struct ckpt_peft_rule {
+  ckpt_pattern *pattern; /* of a module's path */
+  double value;
+} ckpt_peft_rule;
+
+/* Zero, then ckpt_peft_read; released with ckpt_peft_free. */
+typedef struct ckpt_peft {
+  const char *path; /* of the config, for messages; borrowed from the index */
+  bool is_rslora, is_dora, is_transposed;
+  double rank, alpha;
+  ckpt_peft_rule *ranks, *alphas; /* the first that matches wins */
+  size_t n_ranks, n_alphas;
+  uint64_t n_steps; /* that patterns may still take */
+} ckpt_peft;
+
+/* Reads the adapter's config. ENOTFOUND where there is none; EFORMAT, EUNSUPPORTED, ELIMIT with what is wrong in it. */
+ckpt_status ckpt_peft_read(ckpt_peft *out, ckpt_index *adapter, ckpt_error *err);
+void ckpt_peft_free(ckpt_peft *peft); /* as above */
+
+/* What B x A of a module is multiplied with: alpha / rank, for rsLoRA alpha / sqrt(rank). rank is that of the stored
+ * factors, 0 where there are none; EFORMAT where the config has another. */
+ckpt_status ckpt_peft_scale(ckpt_peft *peft, const char *module, uint64_t rank, double *scale, ckpt_error *err);
+
+#endif

@@ -1,0 +1,216 @@
+// Adapters that PEFT saved (tests/data/adapters) against PEFT's own merge, and what is refused.
+#include <cmath>
+
+#include "tests/libckpt/io/folder.h"
+#include "tests/libckpt/run/run_testing.h"
+
+extern "C" {
+#include "libckpt/recipe/adapter/adapter.h"
+#include "libckpt/recipe/adapter/names.h"
+}
+
+namespace {
+
+const std::string kData = CKPT_TESTS_DIR "/data/adapters/";
+
+struct FreeAdapters {
+  void operator()(ckpt_adapters *adapters) const { ckpt_adapters_free(adapters); }
+};
+using Adapters = std::unique_ptr<ckpt_adapters, FreeAdapters>;
+
+IndexPointer Open(const std::string &path) {
+  ckpt_index *index = nullptr;
+  ckpt_error err = {};
+  EXPECT_EQ(ckpt_open(&index, path.c_str(), nullptr, &err), CKPT_OK) << text_of(err);
+  return IndexPointer(index, ckpt_index_free);
+}
+
+std::vector<float> Values(const ckpt_index *index, const ckpt_tensor *tensor) {
+  std::vector<float> values(tensor->n_elements);
+  ckpt_error err = {};
+  EXPECT_EQ(ckpt_read(index, tensor, nullptr, CKPT_F32, values.data(), 4 * values.size(), &err), CKPT_OK)
+      << text_of(err);
+  return values;
+}
+
+class Merge : public Run {
+ protected:
+  ckpt_status open_adapters(const ckpt_index *base, const std::vector<ckpt_adapter_request> &requests) {
+    ckpt_adapters *opened = nullptr;
+    err_ = {};
+    ckpt_status status =
+        ckpt_adapters_open(&opened, base, requests.data(), static_cast<uint32_t>(requests.size()), &err_);
+    adapters_.reset(opened);
+    return status;
+  }
+  // Every tensor of the merged model.
+  std::map<std::string, std::vector<float>> merge() {
+    ckpt_index *merged = nullptr;
+    EXPECT_EQ(ckpt_adapters_merge(&merged, adapters_.get(), &err_), CKPT_OK) << text_of(err_);
+    IndexPointer index(merged, ckpt_index_free);
+    std::map<std::string, std::vector<float>> out;
+    for (size_t i = 0; merged != nullptr && i < ckpt_index_count(merged); i++)
+      out[ckpt_index_at(merged, i)->name] = Values(merged, ckpt_index_at(merged, i));
+    return out;
+  }
+  Adapters adapters_;
+};
+
+double Farthest(const std::vector<float> &a, const std::vector<float> &b) {
+  double gap = a.size() == b.size() ? 0 : INFINITY, size = 0;
+  for (size_t i = 0; i < a.size() && i < b.size(); i++) {
+    gap = std::fmax(gap, std::fabs(static_cast<double>(a[i]) - static_cast<double>(b[i])));
+    size = std::fmax(size, std::fabs(static_cast<double>(b[i])));
+  }
+  return gap / size;
+}
+
+class EveryKind : public Merge, public testing::WithParamInterface<const char *> {};
+
+TEST_P(EveryKind, IsWhatPeftMerges) {
+  const std::string folder = kData + GetParam();
+  IndexPointer base = Open(folder + "/base"), wanted = Open(folder + "/merged.safetensors");
+  ASSERT_EQ(open_adapters(base.get(), {{(folder + "/adapter").c_str(), 1}}), CKPT_OK) << text_of(err_);
+  auto merged = merge();
+  for (size_t i = 0; i < ckpt_index_count(base.get()); i++) {
+    const ckpt_tensor *tensor = ckpt_index_at(base.get(), i), *changed = ckpt_index_find(wanted.get(), tensor->name);
+    EXPECT_EQ(ckpt_adapters_change(adapters_.get(), tensor), changed != nullptr) << tensor->name;
+    if (changed == nullptr)
+      EXPECT_EQ(merged[tensor->name], Values(base.get(), tensor)) << tensor->name;
+    else
+      EXPECT_LE(Farthest(merged[tensor->name], Values(wanted.get(), changed)), 1e-6) << tensor->name;
+  }
+  EXPECT_EQ(ckpt_adapters_count(adapters_.get()), ckpt_index_count(wanted.get()));
+}
+
+INSTANTIATE_TEST_SUITE_P(Adapters, EveryKind,
+                         testing::Values("linear", "rslora", "patterns", "dora", "embedding", "saved", "bias", "gpt2"),
+                         [](const auto &tested) { return tested.param; });
+
+TEST_F(Merge, TheOrderOfAdaptersChangesNoByteAndAScaleOfZeroNothing) {
+  const std::string folder = kData + "linear", one = folder + "/adapter", other = kData + "patterns/adapter";
+  IndexPointer base = Open(folder + "/base");
+  ASSERT_EQ(open_adapters(base.get(), {{one.c_str(), 0.5}, {other.c_str(), 0.25}}), CKPT_OK) << text_of(err_);
+  auto first = merge();
+  ASSERT_EQ(open_adapters(base.get(), {{other.c_str(), 0.25}, {one.c_str(), 0.5}}), CKPT_OK);
+  EXPECT_EQ(first, merge());
+  ASSERT_EQ(open_adapters(base.get(), {{one.c_str(), 0}}), CKPT_OK);
+  auto same = merge();
+  for (size_t i = 0; i < ckpt_index_count(base.get()); i++) {
+    const ckpt_tensor *tensor = ckpt_index_at(base.get(), i);
+    EXPECT_EQ(same[tensor->name], Values(base.get(), tensor)) << tensor->name;
+    EXPECT_EQ(first[tensor->name] != same[tensor->name], ckpt_adapters_change(adapters_.get(), tensor)) << tensor->name;
+  }
+}
+
+// ---- what is refused ------------------------------------------------------------------------------------------------
+
+std::string Header(const std::string &tensors) {
+  std::string header = "{" + tensors + "}", bytes(8, '\0');
+  while (header.size() % 8 != 0) header += ' ';
+  for (size_t i = 0; i < 8; i++) bytes[i] = static_cast<char>(header.size() >> (8 * i));
+  return bytes + header;
+}
+
+// An adapter of tensors of shape {rows, columns}, all 1.
+std::string Saved(const std::vector<std::tuple<std::string, size_t, size_t>> &tensors, float value = 1) {
+  std::string header, data;
+  for (const auto &[name, rows, columns] : tensors) {
+    size_t begin = data.size();
+    for (size_t i = 0; i < rows * columns; i++) data.append(reinterpret_cast<const char *>(&value), 4);
+    header += (header.empty() ? "" : ",") + ("\"" + name + "\":{\"dtype\":\"F32\",\"shape\":[" + std::to_string(rows) +
+                                             "," + std::to_string(columns) + "],\"data_offsets\":[" +
+                                             std::to_string(begin) + "," + std::to_string(data.size()) + "]}");
+  }
+  return Header(header) + data;
+}
+
+class Refused : public Merge {
+ protected:
+  void expect(const std::string &config, const std::string &model, const std::string &message) {
+    folder_.write("adapter/adapter_config.json", config);
+    folder_.write("adapter/adapter_model.safetensors", model);
+    const std::string path = folder_ / "adapter";
+    EXPECT_NE(open_adapters(base_.get(), {{path.c_str(), 1}}), CKPT_OK) << message;
+    EXPECT_NE(text_of(err_).find(message), std::string::npos) << text_of(err_);
+  }
+  const std::string q_ = "base_model.model.model.layers.0.self_attn.q_proj.";
+  const std::string config_ = R"({"peft_type":"LORA","r":4,"lora_alpha":8})";
+  const std::string good_ = Saved({{q_ + "lora_A.weight", 4, 16}, {q_ + "lora_B.weight", 16, 4}});
+  IndexPointer base_ = Open(kData + "linear/base");
+  Folder folder_;
+};
+
+TEST_F(Refused, ConfigsThatSaySomethingElse) {
+  expect(R"({"peft_type":"LOHA","r":4,"lora_alpha":8})", good_, "type LOHA");
+  expect(R"({"r":4,"lora_alpha":8})", good_, "peft_type is missing");
+  expect(R"({"peft_type":"LORA","r":0,"lora_alpha":8})", good_, "r is no positive number");
+  expect(R"({"peft_type":"LORA","r":4})", good_, "lora_alpha is missing");
+  expect(R"({"peft_type":"LORA","r":4,"lora_alpha":NaN})", good_, "lora_alpha is missing");
+  expect(R"({"peft_type":"LORA","r":8,"lora_alpha":8})", good_, "has rank 8 here, its tensors have 4");
+  expect(R"({"peft_type":"LORA","r":4,"lora_alpha":8,"init_lora_weights":"pissa_niter_4"})", good_, "pissa_niter_4");
+  expect(R"({"peft_type":"LORA","r":4,"lora_alpha":8,"use_dora":true})", good_, "magnitude vector is missing");
+  expect(R"({"peft_type":"LORA","r":4,"lora_alpha":8,"alpha_pattern":{"q_proj":-1}})", good_, "no positive number");
+  expect(R"({"peft_type":"LORA","r":4,"lora_alpha":8,"alpha_pattern":{"(":1}})", good_, "missing closing parenthesis");
+}
+
+TEST_F(Refused, TensorsThatFitNothing) {
+  expect(config_, Saved({{q_ + "lora_A.weight", 4, 16}}), "lora_B of this module is missing");
+  expect(config_, Saved({{q_ + "lora_B.weight", 16, 4}}), "lora_A of this module is missing");
+  expect(config_, Saved({{q_ + "lora_A.weight", 4, 15}, {q_ + "lora_B.weight", 16, 4}}), "its update is 16 x 15");
+  expect(config_, Saved({{q_ + "lora_A.weight", 5, 16}, {q_ + "lora_B.weight", 16, 4}}), "its rank is 4");
+  expect(config_, Saved({{"base_model.model.nowhere.lora_A.weight", 4, 16}}), "has no 'nowhere.weight'");
+  expect(config_, Saved({{q_ + "lora_A.weight", 4, 16}, {q_ + "lora_A.default.weight", 4, 16}}), "says the same of");
+  expect(config_, Saved({{q_ + "lora_C.weight", 4, 16}}), "no part of a LoRA module");
+}
+
+TEST_F(Refused, ValuesThatAreNotFinite) {
+  folder_.write("adapter/adapter_config.json", config_);
+  folder_.write("adapter/adapter_model.safetensors",
+                Saved({{q_ + "lora_A.weight", 4, 16}, {q_ + "lora_B.weight", 16, 4}}, NAN));
+  const std::string path = folder_ / "adapter";
+  ASSERT_EQ(open_adapters(base_.get(), {{path.c_str(), 1}}), CKPT_OK) << text_of(err_);
+  ckpt_index *merged = nullptr;
+  ASSERT_EQ(ckpt_adapters_merge(&merged, adapters_.get(), &err_), CKPT_OK) << text_of(err_);
+  IndexPointer index(merged, ckpt_index_free);
+  float value;
+  const ckpt_box box = {{0, 0}, {1, 1}};
+  EXPECT_EQ(ckpt_read(merged, ckpt_index_find(merged, "model.layers.0.self_attn.q_proj.weight"), &box, CKPT_F32, &value,
+                      4, &err_),
+            CKPT_EVALUE);
+}
+
+TEST_F(Refused, TwoAdaptersThatReplaceOneTensor) {
+  const std::string folder = kData + "saved", one = folder + "/adapter";
+  IndexPointer base = Open(folder + "/base");
+  EXPECT_EQ(open_adapters(base.get(), {{one.c_str(), 1}, {one.c_str(), 1}}), CKPT_EUNSUPPORTED);
+  EXPECT_NE(text_of(err_).find("would depend on their order"), std::string::npos) << text_of(err_);
+}
+
+TEST(AdapterNames, AreFoundAsTheyOccur) {
+  const struct {
+    const char *name;
+    ckpt_adapter_part part;
+    const char *wanted;
+  } cases[] = {
+      {"base_model.model.model.layers.0.q.lora_A.weight", CKPT_ADAPTER_INPUT, "model.layers.0.q.weight"},
+      {"base_model.model.model.layers.0.q.lora_B.default.weight", CKPT_ADAPTER_OUTPUT, "model.layers.0.q.weight"},
+      {"module.base_model.model._orig_mod.layers.0.q.lora_A.weight", CKPT_ADAPTER_INPUT, "layers.0.q.weight"},
+      {"layers.0.q.lora_magnitude_vector", CKPT_ADAPTER_MAGNITUDE, "layers.0.q.weight"},
+      {"layers.0.q.lora_magnitude_vector.default.weight", CKPT_ADAPTER_MAGNITUDE, "layers.0.q.weight"},
+      {"base_model.model.wte.lora_embedding_A", CKPT_ADAPTER_INPUT, "wte.weight"},
+      {"base_model.model.wte.lora_embedding_B.default", CKPT_ADAPTER_OUTPUT, "wte.weight"},
+      {"base_model.model.q.lora_B.bias", CKPT_ADAPTER_BIAS, "q.bias"},
+      {"base_model.model.lm_head.modules_to_save.default.weight", CKPT_ADAPTER_WHOLE, "lm_head.weight"},
+      {"base_model.model.q.base_layer.weight", CKPT_ADAPTER_WHOLE, "q.weight"},
+      {"base_model.model.q.bias", CKPT_ADAPTER_WHOLE, "q.bias"},
+  };
+  for (const auto &c : cases) {
+    ckpt_adapter_name name;
+    ASSERT_EQ(ckpt_adapter_name_parse(&name, c.name, nullptr), CKPT_OK) << c.name;
+    EXPECT_EQ(name.part, c.part) << c.name;
+    EXPECT_STREQ(name.wanted, c.wanted) << c.name;
+  }
+}
+
+}  // namespace
