@@ -1,8 +1,8 @@
 /* dialect.c - what libckpt asks tokenizers for when a model goes from one dialect to the other (codec/dialect/): the
  * slot that formats/registry.c names. */
+#include "libckpt/codec/dialect/dialect.h"
 #include "formats/tokenizer/tokenizer.h"
 #include "libckpt/base/error.h"
-#include "libckpt/codec/dialect/dialect.h"
 
 static ckpt_status to_ggml(ckpt_index *into, const ckpt_index *from, const char *pre, uint32_t n_vocab,
                            ckpt_error *err) {

@@ -34,7 +34,7 @@ typedef struct ckpt_caps {
   bool graph;          /* what computes with the tensors */
   bool ranks;          /* cut among the ranks of a job: what reshard writes and consolidate reads */
   bool masters;        /* a trained parameter has one, whatever the model computes with (recipe/convert/training.h) */
-  uint64_t dtypes; /* bit i: ckpt_dtype i */
+  uint64_t dtypes;     /* bit i: ckpt_dtype i */
   uint32_t max_rank;
 } ckpt_caps;
 

@@ -46,11 +46,11 @@ typedef struct ckpt_output {
   ckpt_losses losses;
   const ckpt_index *carried; /* whose side files are copied; NULL: none */
   const struct ckpt_quantize_decisions
-      *quantized;       /* which block types were chosen (recipe/quantize/quantize.h), or NULL */
+      *quantized;         /* which block types were chosen (recipe/quantize/quantize.h), or NULL */
   const char *read_names; /* with the digest: how a reader names its tensors, as ckpt_info's */
-  ckpt_digest digest;   /* after the run: of the output's content */
-  const char *retyping; /* how a tensor is given another dtype, as advice (ckpt_advise); NULL: by a rule for casts */
-  bool is_of_none;      /* that digest: no tensor of the output is the model's */
+  ckpt_digest digest;     /* after the run: of the output's content */
+  const char *retyping;   /* how a tensor is given another dtype, as advice (ckpt_advise); NULL: by a rule for casts */
+  bool is_of_none;        /* that digest: no tensor of the output is the model's */
 } ckpt_output;
 
 /* A leaf of a batch: the box of one tensor that its pieces see, read once per tile. A tile holds a flat range of that

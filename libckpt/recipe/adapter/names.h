@@ -13,7 +13,7 @@ typedef enum ckpt_adapter_part {
   CKPT_ADAPTER_WHOLE      /* the tensor itself: modules_to_save, bias, base_layer */
 } ckpt_adapter_part;
 
-enum { CKPT_ADAPTER_NAME = 4096 + 32 };
+enum { CKPT_ADAPTER_NAME = 4096 + 32 }; /* bytes of a name, with what is put behind it */
 
 typedef struct ckpt_adapter_name {
   ckpt_adapter_part part;

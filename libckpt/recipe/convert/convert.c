@@ -193,7 +193,8 @@ static ckpt_status add_rows(ckpt_plan *plan, uint32_t sink, const ckpt_index *fr
     }
     uint32_t row = 0;
     if (status == CKPT_OK) status = ckpt_plan_add_like(plan, sink, selected.name, expr, tensor, &row, err);
-    if (status == CKPT_OK && format->caps.presets) status = add_as_read(plan, sink, row, selected.name, from, tensor, err);
+    if (status == CKPT_OK && format->caps.presets)
+      status = add_as_read(plan, sink, row, selected.name, from, tensor, err);
     if (status == CKPT_OK) status = add_names(&plan->outputs[sink], &selected, err);
     if (status != CKPT_OK) return ckpt_fail_at(status, err, from->path, tensor->name);
     if (tensor->role == CKPT_ROLE_PARAMETER) t->n_bytes[expr->dtype] += expr->n_bytes;

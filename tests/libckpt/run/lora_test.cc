@@ -29,7 +29,8 @@ class Lora : public Run {
  protected:
   ckpt_expr *lora(ckpt_expr *base, const std::vector<ckpt_lora_term> &terms, ckpt_expr *magnitudes = nullptr) {
     ckpt_expr *out = nullptr;
-    EXPECT_EQ(ckpt_expr_lora_in(&out, &plan_->arena, base, terms.data(), static_cast<uint32_t>(terms.size()), magnitudes, &err_),
+    EXPECT_EQ(ckpt_expr_lora_in(&out, &plan_->arena, base, terms.data(), static_cast<uint32_t>(terms.size()),
+                                magnitudes, &err_),
               CKPT_OK)
         << text_of(err_);
     return out;
