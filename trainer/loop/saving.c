@@ -47,7 +47,7 @@ static ckpt_status write_format(ckpt_rank *r, const char *path, const char *form
                                      .format = format,
                                      .include = has_optimizer ? "all" : "model",
                                      .n_ranks = strcmp(format, "torch") == 0 ? 0 : r->collective->size,
-                                     .stage = strcmp(format, "zero") == 0 ? r->sharded->stage : 0,
+                                     .stage = strcmp(format, "zero") == 0 ? r->job->options->stage : 0,
                                      .group = r->collective->size == 1 ? NULL : &group,
                                      .n_threads = r->job->n_threads};
   const ckpt_status status = ckpt_save(&request, digest, err);

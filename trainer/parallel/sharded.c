@@ -42,11 +42,12 @@ static uint64_t count_local(const ckpt_model *model, uint32_t rank, uint32_t n_r
 
 void ckpt_sharded_plan(ckpt_sharded_memory *out, const ckpt_model *model, uint32_t stage, uint32_t rank,
                        uint32_t n_ranks) {
-  const uint64_t n = stage == 0 ? count_local(model, 0, 1) : count_local(model, rank, n_ranks);
+  const bool is_whole = stage == 0 || n_ranks == 1;
+  const uint64_t n = is_whole ? count_local(model, 0, 1) : count_local(model, rank, n_ranks);
   *out = (ckpt_sharded_memory){.weights = model->n_flat * sizeof(float),
                                .gradients = model->n_flat * sizeof(float),
                                .moments = 2 * n * sizeof(float),
-                               .summed = stage >= 2 ? n * sizeof(float) : 0};
+                               .summed = stage >= 2 && !is_whole ? n * sizeof(float) : 0};
 }
 
 static float *allocate(uint64_t n) {
@@ -117,7 +118,7 @@ ckpt_status ckpt_sharded_new(ckpt_sharded **out, const ckpt_model *model, ckpt_c
   s->model = model;
   s->collective = collective;
   s->device = device;
-  s->stage = stage;
+  s->stage = stage = collective->size == 1 ? 0 : stage; /* one rank has everything */
   ckpt_status status = cut_all(s, err);
   if (status == CKPT_OK) {
     s->weights = allocate(model->n_flat);
@@ -156,8 +157,15 @@ void ckpt_sharded_free(ckpt_sharded *s) {
 
 /* ---- a step ------------------------------------------------------------------------------------------------------ */
 
+static void zero_part(const void *arg, size_t begin, size_t end) {
+  const ckpt_sharded *s = arg;
+  memset(s->gradients + begin, 0, (end - begin) * sizeof(float));
+}
+
+static void zero_gradients(const ckpt_sharded *s) { ckpt_device_cpu_run(s->device, zero_part, s, s->model->n_flat, CHUNK); }
+
 ckpt_status ckpt_sharded_begin(ckpt_sharded *s, ckpt_error *err) {
-  memset(s->gradients, 0, s->model->n_flat * sizeof(float));
+  zero_gradients(s);
   if (s->summed != NULL) memset(s->summed, 0, s->n_local * sizeof(float));
   return s->stage == 3 ? ckpt_collective_all_gather(s->collective, s->weights, s->owned, err) : CKPT_OK;
 }
@@ -177,7 +185,7 @@ ckpt_status ckpt_sharded_reduce(ckpt_sharded *s, bool is_last, ckpt_error *err) 
   if (s->stage == 0) return ckpt_collective_all_gather(s->collective, s->gradients, s->owned, err);
   if (s->stage == 1) return CKPT_OK;
   ckpt_device_cpu_run(s->device, add_part, s, s->n_chunks, 1);
-  memset(s->gradients, 0, s->model->n_flat * sizeof(float));
+  if (!is_last) zero_gradients(s);
   return CKPT_OK;
 }
 
