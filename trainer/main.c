@@ -60,7 +60,7 @@ int main(int argc, char **argv) {
   memset(&command, 0, sizeof command);
   int code;
   if (ckpt_command_parse(&command, argc, argv, say, NULL, &err) != CKPT_OK) {
-    code = fail(&err, EXIT_USAGE);
+    code = fail(&err, err.status == CKPT_ENOMEM ? EXIT_FAILED : EXIT_USAGE);
   } else if (command.wants_version) {
     printf("ckpt-train %s\n", ckpt_version());
     code = EXIT_DONE;

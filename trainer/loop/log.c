@@ -166,10 +166,16 @@ ckpt_status ckpt_job_log_eval(ckpt_job *job, const ckpt_rank *rank, double loss,
 
 const char *ckpt_job_read_run(ckpt_job *job) {
   char path[PATH_MAX];
+  const char *name;
   path_in(path, job, "run.json");
   json_t *run = json_load_file(path, 0, NULL);
   const char *id = json_string_value(json_object_get(run, "run_id"));
-  const json_t *checkpoints = json_object_get(run, "checkpoints");
+  json_t *checkpoints = json_object_get(run, "checkpoints"), *digest;
+  void *next;
+  json_object_foreach_safe(checkpoints, next, name, digest) { /* one may have been removed just before a kill */
+    path_in(path, job, name);
+    if (access(path, F_OK) != 0) json_object_del(checkpoints, name);
+  }
   if (json_is_object(checkpoints) && job->checkpoints == NULL) job->checkpoints = json_dumps(checkpoints, JSON_COMPACT);
   const char *kept = id == NULL ? NULL : ckpt_arena_copy(&job->arena, id);
   json_decref(run);

@@ -183,6 +183,7 @@ static ckpt_status write_final(ckpt_rank *r, ckpt_error *err) {
 ckpt_status ckpt_rank_finish(ckpt_rank *r, ckpt_error *err) {
   CKPT_TRY(ckpt_sharded_gather(r->sharded, err));
   if (r->job->arguments->load_best_model_at_end && !isnan(r->state.best_metric)) CKPT_TRY(ckpt_rank_load_best(r, err));
+  if (r->collective->rank == 0) CKPT_TRY(rotate(r->job, r, err)); /* a run that was killed may not have come to it */
   if (r->collective->rank == 0) CKPT_TRY(write_final(r, err));
   return ckpt_collective_barrier(r->collective, err);
 }
