@@ -43,13 +43,14 @@ class Sweep:
             if os.path.exists(path):
                 shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
         environment = dict(os.environ, LD_PRELOAD=self.fault, CKPT_FAULT=f"{what}:{n}", CKPT_FAULT_REPORT=report)
-        done = subprocess.run([*self.command, "-o", out], env=environment, capture_output=True, text=True, timeout=60)
+        done = subprocess.run([*self.command, "-o", out], env=environment, capture_output=True, text=True, errors="replace", timeout=60)
         killed = done.returncode == -signal.SIGKILL
         where = f"{what}:{n}: exit {done.returncode}: {done.stderr}"
         threw = done.returncode == -signal.SIGABRT and "std::bad_alloc" in done.stderr  # oneDNN is C++
         assert done.returncode in (0, 1) or (killed and what == "killrename") or (threw and what == "alloc"), where
         assert done.returncode != 1 or "ckpt-train: " in done.stderr, where
-        again = subprocess.run([*self.command, "-o", out, "--resume", "auto"], capture_output=True, text=True, timeout=60)
+        assert "\ufffd" not in done.stderr, where
+        again = subprocess.run([*self.command, "-o", out, "--resume", "auto"], capture_output=True, text=True, errors="replace", timeout=60)
         assert again.returncode == 0, f"{where}; resumed: exit {again.returncode}: {again.stderr}"
         assert "is skipped" not in again.stderr, f"{where}; resumed: {again.stderr}"
         weights, checkpoints = self.content(out)

@@ -41,7 +41,11 @@ static ckpt_status write_format(ckpt_rank *r, const char *path, const char *form
   const bool has_optimizer = !r->job->arguments->save_only_model;
   const ckpt_group group = ckpt_collective_group(r->collective);
   ckpt_index *state = NULL;
-  CKPT_TRY(index_of(&state, r, has_optimizer, err));
+  ckpt_status status = ckpt_group_agree(&group, index_of(&state, r, has_optimizer, err), err);
+  if (status != CKPT_OK) { /* of one of them: the others have theirs */
+    ckpt_index_free(state);
+    return status;
+  }
   const ckpt_save_request request = {.state = state,
                                      .path = path,
                                      .format = format,
@@ -50,7 +54,7 @@ static ckpt_status write_format(ckpt_rank *r, const char *path, const char *form
                                      .stage = strcmp(format, "zero") == 0 ? r->job->options->stage : 0,
                                      .group = r->collective->size == 1 ? NULL : &group,
                                      .n_threads = r->job->n_threads};
-  const ckpt_status status = ckpt_save(&request, digest, err);
+  status = ckpt_save(&request, digest, err);
   ckpt_index_free(state);
   return status;
 }
