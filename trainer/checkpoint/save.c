@@ -37,7 +37,8 @@ ckpt_status ckpt_save(const ckpt_save_request *r, ckpt_digest *digest, ckpt_erro
 }
 
 static bool comes_last(const char *name) {
-  return strcmp(name, "config.json") == 0 || ckpt_text_ends(name, ".index.json");
+  return strcmp(name, "config.json") == 0 || strcmp(name, "adapter_config.json") == 0 ||
+         ckpt_text_ends(name, ".index.json");
 }
 
 static ckpt_status publish_some(const char *from, const char *into, bool last_ones, ckpt_error *err) {
@@ -55,6 +56,21 @@ static ckpt_status publish_some(const char *from, const char *into, bool last_on
       status = ckpt_fail_errno(err, dst, "it cannot be put in place");
   }
   closedir(folder);
+  return status;
+}
+
+ckpt_status ckpt_write_whole(const char *path, const void *bytes, uint64_t n_bytes, ckpt_error *err) {
+  const int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (fd < 0) return ckpt_fail_errno(err, path, "it cannot be made");
+  ckpt_status status = CKPT_OK;
+  for (uint64_t done = 0; done < n_bytes && status == CKPT_OK;) {
+    const ssize_t wrote = write(fd, (const char *)bytes + done, n_bytes - done);
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote <= 0) status = ckpt_fail_errno(err, path, "it cannot be written");
+    if (wrote > 0) done += (uint64_t)wrote;
+  }
+  if (status == CKPT_OK && fsync(fd) != 0) status = ckpt_fail_errno(err, path, "it cannot be synced");
+  close(fd);
   return status;
 }
 

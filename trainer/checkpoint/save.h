@@ -22,6 +22,9 @@ ckpt_status ckpt_save(const ckpt_save_request *request, ckpt_digest *digest, ckp
  * index of shards last; then removes `from`. EIO. */
 ckpt_status ckpt_publish_files(const char *from, const char *into, ckpt_error *err);
 
+/* Writes a new file and syncs it. EIO. */
+ckpt_status ckpt_write_whole(const char *path, const void *bytes, uint64_t n_bytes, ckpt_error *err);
+
 /* Removes a file, or a folder and all in it. Links are removed, not followed. EIO. */
 ckpt_status ckpt_remove_all(const char *path, ckpt_error *err);
 

@@ -9,7 +9,8 @@ ckpt_status ckpt_dump_gradients(const ckpt_rank *r, const char *path, ckpt_error
   uint32_t sink;
   CKPT_TRY(ckpt_plan_new(&plan, err));
   ckpt_status status = ckpt_plan_output(plan, path, "safetensors", true, &sink, err);
-  if (status == CKPT_OK) status = ckpt_model_save_rows(plan, sink, r->job->model, r->sharded->gradients, CKPT_F32, err);
+  if (status == CKPT_OK)
+    status = ckpt_model_save_rows(plan, sink, r->job->trained, r->sharded->gradients, CKPT_F32, err);
   if (status == CKPT_OK) status = ckpt_plan_run(plan, NULL, err);
   ckpt_plan_free(plan);
   return status;
@@ -38,6 +39,7 @@ ckpt_status ckpt_dump_logits(ckpt_rank *r, const char *path, ckpt_error *err) {
                            job->options->packing == CKPT_PACKING_DOCUMENT, &r->sample, err));
   ckpt_token_batch batch = r->eval_batch.batch;
   ckpt_forward_result result;
+  if (job->lora != NULL) CKPT_TRY(ckpt_lora_merge(job->lora, r->device, r->merged, r->base, r->sharded->weights, err));
   CKPT_TRY(ckpt_rank_executor(r, batch.n_rows, batch.length, err));
   batch.logits = calloc((size_t)batch.n_rows * batch.length, job->model->vocabulary * sizeof(float));
   CKPT_TRY_ALLOC(batch.logits, err);

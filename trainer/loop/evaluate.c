@@ -34,7 +34,7 @@ ckpt_status ckpt_rank_evaluate(ckpt_rank *r, double *loss, ckpt_error *err) {
   const double begin = ckpt_seconds();
   double *means = calloc(2 * n, sizeof *means), *rows = means == NULL ? NULL : means + n;
   CKPT_TRY_ALLOC(means, err);
-  ckpt_status status = ckpt_sharded_gather(r->sharded, err);
+  ckpt_status status = ckpt_rank_gather(r, err);
   if (status == CKPT_OK) status = evaluate_batches(r, &order, n, means, rows, err);
   if (status == CKPT_OK) status = ckpt_collective_sum(r->collective, means, 2 * n, err);
   double sum = 0, n_rows = 0;

@@ -5,6 +5,7 @@
 #include "trainer/checkpoint/state.h"
 #include "trainer/data/batch.h"
 #include "trainer/loop/train.h"
+#include "trainer/lora/lora.h"
 #include "trainer/optimizer/schedule.h"
 
 /* Names in the output folder of what is being written or removed: a run that was killed may leave them. */
@@ -20,6 +21,8 @@ typedef struct ckpt_job {
   ckpt_index *base;    /* of the weights to begin with; NULL: from scratch */
   ckpt_index *resumed; /* the checkpoint that the run goes on from; NULL: none */
   ckpt_model *model;
+  ckpt_lora *lora;           /* NULL: all weights are trained */
+  const ckpt_model *trained; /* the table of what is trained: the model's, or the adapter's */
   ckpt_tokenizer *tokenizer;
   ckpt_text_encoder *encoder;
   ckpt_dataset *data, *eval_data;
@@ -48,8 +51,9 @@ typedef struct ckpt_rank {
   ckpt_device *device;
   ckpt_sharded *sharded;
   ckpt_executor *executor;
-  uint32_t max_rows, max_length; /* of the executor */
-  ckpt_loaded *batches;          /* of a step */
+  float *base, *merged, *merged_gradients; /* of an adapter: the model's weights, with it, and their gradients */
+  uint32_t max_rows, max_length;           /* of the executor */
+  ckpt_loaded *batches;                    /* of a step */
   ckpt_loaded eval_batch;
   ckpt_sample sample;
   ckpt_progress_state state;
@@ -74,6 +78,8 @@ ckpt_status ckpt_job_plan(const ckpt_job *job, ckpt_error *err);
 
 /* rank.c: all that a rank does; its outcome stands in it. */
 void ckpt_rank_run(ckpt_rank *rank);
+/* Weights that the executor can work with: those of other ranks gathered, an adapter's merged. */
+ckpt_status ckpt_rank_gather(ckpt_rank *rank, ckpt_error *err);
 /* An executor that takes batches of this size. */
 ckpt_status ckpt_rank_executor(ckpt_rank *rank, uint32_t n_rows, uint32_t length, ckpt_error *err);
 

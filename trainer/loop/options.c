@@ -68,6 +68,7 @@ TEXT_SETTER(model, train.model)
 TEXT_SETTER(output, train.output)
 TEXT_SETTER(file, file)
 TEXT_SETTER(columns, train.columns)
+TEXT_SETTER(lora, train.lora)
 TEXT_SETTER(resume, train.resume)
 TEXT_SETTER(dump_grads, train.dump_grads)
 TEXT_SETTER(dump_logits, train.dump_logits)
@@ -190,6 +191,7 @@ static const option options[] = {
     {"args", "FILE", "TrainingArguments as JSON or YAML; flags win", set_file},
     {"output", "OUT", "folder of the run (-o)", set_output},
     {"init", "scratch", "begin with random weights, as config.json of --model says", set_init},
+    {"lora", "FILE|DIR", "train an adapter: a LoraConfig of PEFT, or an adapter's folder to start from", set_lora},
     {"packing", "none|document|concat", "join rows to --max_length (default none)", set_packing},
     {"max_length", "N", "tokens of a row or block (default: the model's positions)", set_max_length},
     {"columns", "NAME=COLUMN,...", "columns of JSONL that are text, prompt, completion, input_ids, ...", set_columns},
@@ -316,6 +318,8 @@ static ckpt_status complete(ckpt_command *c, ckpt_error *err) {
   if (c->n_data == 0) return missing("data", err);
   if (t->output == NULL && !t->plan && t->dump_grads == NULL && t->dump_logits == NULL) return missing("output", err);
   if (t->n_ranks == 0) t->n_ranks = 1;
+  if (t->lora != NULL && t->init == CKPT_INIT_SCRATCH)
+    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "--lora with --init scratch: an adapter needs a model to adapt");
   t->data = c->data;
   t->eval_data = c->eval_data;
   t->arguments = &c->arguments;

@@ -12,7 +12,7 @@ static uint64_t available_bytes(void) {
 
 /* Bytes that a rank receives in a step. */
 static uint64_t communicated(const ckpt_job *job) {
-  const uint64_t n = job->options->n_ranks, all = job->model->n_elements * sizeof(float) * (n - 1) / n;
+  const uint64_t n = job->options->n_ranks, all = job->trained->n_elements * sizeof(float) * (n - 1) / n;
   return job->options->stage < 2 ? 2 * all : all * (1 + job->order.accumulation);
 }
 
@@ -33,13 +33,20 @@ ckpt_status ckpt_job_plan(const ckpt_job *job, ckpt_error *err) {
   const uint64_t known = ckpt_dataset_max_length(job->data);
   const uint32_t length = known == 0 ? 1024 : (uint32_t)known;
   CKPT_TRY(plan_executor(&activations, job, length, err));
+  if (job->lora != NULL)
+    ckpt_job_report(job, CKPT_REPORT_LINE, "trained: %llu of %llu parameters, the adapter's; the model's are frozen",
+                    (unsigned long long)job->trained->n_elements, (unsigned long long)job->model->n_elements);
   ckpt_job_report(job, CKPT_REPORT_LINE, "%s, %llu parameters in %u tensors, %llu rows, %llu steps of %llu rows",
                   job->model->architecture, (unsigned long long)job->model->n_elements, job->model->n_parameters,
                   (unsigned long long)job->order.n_samples, (unsigned long long)job->n_steps,
                   (unsigned long long)(job->order.batch * job->order.accumulation * n_ranks));
   for (uint32_t r = 0; r < n_ranks; r++) {
     ckpt_sharded_memory m;
-    ckpt_sharded_plan(&m, job->model, stage, r, n_ranks);
+    ckpt_sharded_plan(&m, job->trained, stage, r, n_ranks);
+    if (job->lora != NULL) { /* the model's weights, with the adapter, and their gradients */
+      m.weights += 2 * job->model->n_flat * sizeof(float);
+      m.gradients += job->model->n_flat * sizeof(float);
+    }
     const uint64_t sum = m.weights + m.gradients + m.moments + m.summed + activations.arena + activations.state;
     total += sum;
     ckpt_job_report(

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "libckpt/base/checked.h"
 #include "libckpt/base/error.h"
 #include "trainer/loop/job.h"
 #include "trainer/optimizer/philox.h"
@@ -24,16 +25,48 @@ static void initialize(float *flat, const ckpt_model *model, uint64_t seed) {
   }
 }
 
+static float *new_flat(const ckpt_model *model) {
+  uint64_t n_bytes;
+  if (!ckpt_mul_u64(model->n_flat, sizeof(float), &n_bytes)) return NULL;
+  float *flat = aligned_alloc(64, n_bytes); /* n_flat is a multiple of 16 */
+  if (flat != NULL) memset(flat, 0, n_bytes);
+  return flat;
+}
+
+/* The model that is adapted, and what the adapter begins with. */
+static ckpt_status begin_lora(ckpt_rank *r, ckpt_error *err) {
+  const ckpt_job *job = r->job;
+  r->base = new_flat(job->model);
+  r->merged = new_flat(job->model);
+  r->merged_gradients = new_flat(job->model);
+  if (r->base == NULL || r->merged == NULL || r->merged_gradients == NULL)
+    return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  CKPT_TRY(ckpt_model_load(r->base, job->model, job->base, NULL, NULL, err));
+  memcpy(r->merged, r->base, job->model->n_flat * sizeof(float));
+  if (job->resumed != NULL) return ckpt_state_load(r->sharded, job->resumed, err);
+  if (job->lora->folder != NULL) return ckpt_lora_load(job->lora, r->sharded->weights, err);
+  ckpt_lora_initialize(job->lora, r->sharded->weights, r->base, (uint64_t)job->arguments->seed);
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_rank_gather(ckpt_rank *r, ckpt_error *err) {
+  CKPT_TRY(ckpt_sharded_gather(r->sharded, err));
+  if (r->job->lora == NULL) return CKPT_OK;
+  return ckpt_lora_merge(r->job->lora, r->device, r->merged, r->base, r->sharded->weights, err);
+}
+
 static ckpt_status begin(ckpt_rank *r, ckpt_error *err) {
   ckpt_job *job = r->job;
   r->batches = calloc(job->order.accumulation, sizeof *r->batches);
   CKPT_TRY_ALLOC(r->batches, err);
   CKPT_TRY(ckpt_device_cpu_new(&r->device, job->n_threads, NULL, err));
-  CKPT_TRY(ckpt_sharded_new(&r->sharded, job->model, r->collective, r->device, job->options->stage, err));
+  CKPT_TRY(ckpt_sharded_new(&r->sharded, job->trained, r->collective, r->device, job->options->stage, err));
   job->ranks[r->collective->rank] = r->sharded;
   r->state = job->start;
   r->state.learning_rate = ckpt_schedule_rate(&job->schedule, r->state.step);
-  if (job->resumed != NULL)
+  if (job->lora != NULL)
+    CKPT_TRY(begin_lora(r, err));
+  else if (job->resumed != NULL)
     CKPT_TRY(ckpt_state_load(r->sharded, job->resumed, err));
   else if (job->base != NULL)
     CKPT_TRY(ckpt_model_load(r->sharded->weights, job->model, job->base, NULL, NULL, err));
@@ -44,6 +77,7 @@ static ckpt_status begin(ckpt_rank *r, ckpt_error *err) {
 
 ckpt_status ckpt_rank_executor(ckpt_rank *r, uint32_t n_rows, uint32_t length, ckpt_error *err) {
   const ckpt_model *model = r->job->model;
+  const bool is_adapted = r->job->lora != NULL;
   if (r->executor != NULL && n_rows <= r->max_rows && length <= r->max_length) return CKPT_OK;
   uint32_t room = (length + 31) / 32 * 32;
   if (model->max_positions != 0 && room > model->max_positions) room = (uint32_t)model->max_positions;
@@ -57,8 +91,8 @@ ckpt_status ckpt_rank_executor(ckpt_rank *r, uint32_t n_rows, uint32_t length, c
                                          .max_length = r->max_length,
                                          .device = r->device,
                                          .has_backward = true,
-                                         .parameters = r->sharded->weights,
-                                         .gradients = r->sharded->gradients};
+                                         .parameters = is_adapted ? r->merged : r->sharded->weights,
+                                         .gradients = is_adapted ? r->merged_gradients : r->sharded->gradients};
   return ckpt_executor_new(&r->executor, model, &options, err);
 }
 

@@ -22,7 +22,7 @@ static ckpt_status index_of(ckpt_index **out, const ckpt_rank *r, bool has_optim
   const ckpt_arguments *a = job->arguments;
   const ckpt_group_settings settings = {r->state.learning_rate, a->learning_rate, a->adam_beta1,
                                         a->adam_beta2,          a->adam_epsilon,  a->weight_decay};
-  const ckpt_state_parts parts = {.model = job->model,
+  const ckpt_state_parts parts = {.model = job->trained,
                                   .ranks = job->ranks,
                                   .n_ranks = r->collective->size,
                                   .stage = r->sharded->stage,
@@ -164,9 +164,29 @@ ckpt_status ckpt_rank_load_best(ckpt_rank *r, ckpt_error *err) {
   path_of(path, r->job, "checkpoint-", r->state.best_step);
   ckpt_c_snprintf(below, sizeof below, "%s/dcp", path);
   CKPT_TRY(ckpt_open(&index, access(below, F_OK) == 0 ? below : path, NULL, err));
-  const ckpt_status status = ckpt_model_load(r->sharded->weights, r->job->model, index, NULL, NULL, err);
+  const ckpt_status status = ckpt_model_load(r->sharded->weights, r->job->trained, index, NULL, NULL, err);
   ckpt_index_free(index);
   return status;
+}
+
+/* An adapter's folder, as PEFT writes it. */
+static ckpt_status write_adapter(const ckpt_rank *r, const char *staged, ckpt_error *err) {
+  const ckpt_job *job = r->job;
+  char path[PATH_MAX];
+  ckpt_plan *plan = NULL;
+  uint32_t sink;
+  if (mkdir(staged, 0777) != 0) return ckpt_fail_errno(err, staged, "the folder cannot be made");
+  ckpt_c_snprintf(path, sizeof path, "%s/adapter_model.safetensors", staged);
+  CKPT_TRY(ckpt_plan_new(&plan, err));
+  ckpt_status status = ckpt_plan_output(plan, path, "safetensors", false, &sink, err);
+  if (status == CKPT_OK) status = ckpt_model_save_rows(plan, sink, job->trained, r->sharded->weights, CKPT_F32, err);
+  if (status == CKPT_OK) status = ckpt_plan_run(plan, NULL, err);
+  ckpt_plan_free(plan);
+  for (uint32_t i = 0; i < job->n_carried && status == CKPT_OK; i++) {
+    ckpt_c_snprintf(path, sizeof path, "%s/%s", staged, job->carried[i].name);
+    status = ckpt_write_whole(path, job->carried[i].bytes, job->carried[i].n_bytes, err);
+  }
+  return status == CKPT_OK ? ckpt_publish_files(staged, job->options->output, err) : status;
 }
 
 /* Rank 0 alone: it has all weights. */
@@ -175,6 +195,7 @@ static ckpt_status write_final(ckpt_rank *r, ckpt_error *err) {
   ckpt_index *state = NULL;
   ckpt_c_snprintf(staged, sizeof staged, "%s/" CKPT_FINAL, r->job->options->output);
   CKPT_TRY(ckpt_remove_all(staged, err));
+  if (r->job->lora != NULL) return write_adapter(r, staged, err);
   CKPT_TRY(index_of(&state, r, false, err));
   const ckpt_save_request request = {
       .state = state, .path = staged, .format = "hf", .include = "model", .n_threads = r->job->n_threads};

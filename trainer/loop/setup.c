@@ -102,11 +102,28 @@ static void warn_of_dropout(const ckpt_job *job, const ckpt_carried *config) {
     const json_t *value = json_object_get(root, keys[i]);
     const double rate = json_is_number(value) ? json_number_value(value) : is_gpt2 && i < 3 ? 0.1 : 0;
     if (rate == 0) continue;
-    ckpt_job_report(job, CKPT_REPORT_WARNING, "the config asks for dropout (%s %g): there is none yet, the run is without",
-                    keys[i], rate);
+    ckpt_job_report(job, CKPT_REPORT_WARNING,
+                    "the config asks for dropout (%s %g): there is none yet, the run is without", keys[i], rate);
     break;
   }
   json_decref(root);
+}
+
+/* With an adapter its config goes along, and the model's does not: the folder is no model. */
+static ckpt_status open_lora(ckpt_job *job, ckpt_error *err) {
+  uint32_t n = 0;
+  job->trained = job->model;
+  if (job->options->lora == NULL) return CKPT_OK;
+  CKPT_TRY(ckpt_lora_new(&job->lora, job->options->lora, job->model, job->options->model, err));
+  job->trained = &job->lora->table;
+  for (uint32_t i = 0; i < job->n_carried; i++)
+    if (strcmp(job->carried[i].name, "config.json") != 0 && strcmp(job->carried[i].name, "generation_config.json") != 0)
+      job->carried[n++] = job->carried[i];
+  job->n_carried = n;
+  if (job->lora->dropout != 0)
+    ckpt_job_report(job, CKPT_REPORT_WARNING, "lora_dropout %g: there is none yet, the run is without",
+                    job->lora->dropout);
+  return carry(job, "adapter_config.json", job->lora->config, strlen(job->lora->config), err);
 }
 
 static ckpt_status open_model(ckpt_job *job, ckpt_error *err) {
@@ -122,6 +139,7 @@ static ckpt_status open_model(ckpt_job *job, ckpt_error *err) {
   const ckpt_model_options options = {.struct_size = sizeof options, .needs_backward = true};
   CKPT_TRY(ckpt_model_new(&job->model, config->bytes, (size_t)config->n_bytes, o->model, &options, err));
   warn_of_dropout(job, config);
+  CKPT_TRY(open_lora(job, err));
   return open_tokenizer(job, err);
 }
 
@@ -332,6 +350,7 @@ void ckpt_job_close(ckpt_job *job) {
   ckpt_dataset_free(job->eval_data);
   ckpt_text_encoder_free(job->encoder);
   ckpt_tokenizer_free(job->tokenizer);
+  ckpt_lora_free(job->lora);
   ckpt_model_free(job->model);
   ckpt_index_free(job->base);
   ckpt_index_free(job->resumed);

@@ -1,6 +1,7 @@
 /* step.c - one step of training on one rank. All decisions (how many targets, whether the update is taken, whether to
  * stop) come from sums over all ranks, so every rank decides alike. */
 #include <math.h>
+#include <string.h>
 
 #include "libckpt/base/error.h"
 #include "trainer/loop/job.h"
@@ -17,15 +18,26 @@ static ckpt_status load_batches(ckpt_rank *r, uint64_t step, uint64_t n, ckpt_er
   return CKPT_OK;
 }
 
+/* One batch: its gradients are added to those of what is trained. */
+static ckpt_status train(ckpt_rank *r, const ckpt_token_batch *batch, double scale, ckpt_forward_result *result,
+                         ckpt_error *err) {
+  const ckpt_job *job = r->job;
+  if (job->lora == NULL) return ckpt_executor_train(r->executor, batch, scale, result, err);
+  memset(r->merged_gradients, 0, job->model->n_flat * sizeof(float));
+  CKPT_TRY(ckpt_executor_train(r->executor, batch, scale, result, err));
+  return ckpt_lora_project(job->lora, r->device, r->sharded->gradients, r->merged_gradients, r->sharded->weights, err);
+}
+
 static ckpt_status run_batches(ckpt_rank *r, uint64_t n, double scale, double *loss_sum, ckpt_error *err) {
   CKPT_TRY(ckpt_sharded_begin(r->sharded, err));
+  if (r->job->lora != NULL) CKPT_TRY(ckpt_rank_gather(r, err));
   *loss_sum = 0;
   for (uint64_t i = 0; i < n; i++) {
     const ckpt_token_batch *batch = &r->batches[i].batch;
     if (batch->n_rows != 0 && r->batches[i].n_targets != 0) {
       ckpt_forward_result result;
       CKPT_TRY(ckpt_rank_executor(r, batch->n_rows, batch->length, err));
-      CKPT_TRY(ckpt_executor_train(r->executor, batch, scale, &result, err));
+      CKPT_TRY(train(r, batch, scale, &result, err));
       *loss_sum += result.loss_sum;
     }
     CKPT_TRY(ckpt_sharded_reduce(r->sharded, i + 1 == n, err));

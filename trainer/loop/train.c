@@ -20,6 +20,9 @@ static void free_rank(ckpt_rank *r, uint64_t accumulation) {
   ckpt_sample_free(&r->sample);
   ckpt_executor_free(r->executor);
   ckpt_sharded_free(r->sharded);
+  free(r->base);
+  free(r->merged);
+  free(r->merged_gradients);
   ckpt_device_free(r->device);
 }
 

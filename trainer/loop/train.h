@@ -18,6 +18,7 @@ typedef struct ckpt_train_options {
   const char *output;
   const char *const *data, *const *eval_data; /* paths and globs, NULL-terminated; eval_data may be NULL */
   const char *columns;
+  const char *lora;        /* a LoraConfig or an adapter's folder; NULL: all weights are trained */
   const char *resume;      /* "last", "auto", a path; NULL: a new run */
   const char *save_format; /* "dcp,torch"; NULL: dcp */
   const char *dump_grads, *dump_logits;
