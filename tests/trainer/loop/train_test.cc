@@ -373,6 +373,85 @@ TEST_F(Train, DumpsGradientsThatAreThoseOfAllRanks) {
   EXPECT_EQ(tensors("logits.safetensors").at("logits").size() % (4 * 96), 0u);
 }
 
+// ---- adapters -------------------------------------------------------------------------------------------------------
+
+const char *const lora_words = "--per_device_train_batch_size 2 --gradient_accumulation_steps 2 --max_steps 12 --weight_decay 0.1 "
+                               "--lr_scheduler_type cosine --warmup_steps 4 --adam_beta2 0.95 --quiet --save_steps 5 "
+                               "--train_sampling_strategy sequential ";
+
+// tests/data/make_training_lora.py
+TEST_F(Train, FollowsTheTrainerWithPeft) {
+  json_t *golden = json_load_file((data_folder + "lora.json").c_str(), 0, nullptr), *row;
+  ASSERT_NE(golden, nullptr);
+  const char *name;
+  size_t n_cases = 0;
+  json_object_foreach(golden, name, row) {
+    const std::string out = name, model = json_string_value(json_object_get(row, "model"));
+    const std::string words = lora_words + ("--lora " + data_folder + "lora-" + out);
+    const Outcome done = train(out, words, model);
+    ASSERT_EQ(done.code, 0) << done.text;
+    const auto rows = log(out);
+    const json_t *steps = json_object_get(row, "steps");
+    ASSERT_EQ(rows.size(), json_array_size(steps));
+    for (size_t i = 0; i < rows.size(); i++) {
+      const auto wanted = [&](const char *key) { return json_number_value(json_object_get(json_array_get(steps, i), key)); };
+      EXPECT_NEAR(rows[i].loss, wanted("loss"), 1e-6 * wanted("loss")) << out << " " << i;
+      EXPECT_NEAR(rows[i].norm, wanted("grad_norm"), 1e-5 * wanted("grad_norm")) << out << " " << i;
+    }
+    const auto all = tensors(out + "/adapter_model.safetensors");
+    const json_t *norms = json_object_get(row, "norms");
+    ASSERT_EQ(all.size(), json_object_size(norms)) << out;
+    for (const auto &[key, values] : all) {
+      double squares = 0;
+      for (float x : values) squares += double(x) * x;
+      const double wanted = json_number_value(json_object_get(norms, key.c_str()));
+      EXPECT_NEAR(std::sqrt(squares), wanted, 1e-5 * wanted) << out << " " << key;
+    }
+    // Resumed, to the same bytes; on two ranks, to the same values.
+    const std::string whole = bytes(out + "/adapter_model.safetensors");
+    fs::remove_all(at(out + "/checkpoint-12"));
+    fs::remove_all(at(out + "/checkpoint-10"));
+    const Outcome again = train(out, words + " --resume last", model);
+    ASSERT_EQ(again.code, 0) << again.text;
+    EXPECT_EQ(bytes(out + "/adapter_model.safetensors"), whole);
+    std::string ranks = words;
+    ranks.replace(ranks.find("batch_size 2"), 12, "batch_size 1");
+    ASSERT_EQ(train(out + "-ranks", ranks + " --ranks 2 --stage 3", model).code, 0);
+    for (const auto &[key, values] : tensors(out + "-ranks/adapter_model.safetensors"))
+      for (size_t i = 0; i < values.size(); i++) ASSERT_NEAR(values[i], all.at(key)[i], 1e-5) << key;
+    n_cases++;
+  }
+  EXPECT_EQ(n_cases, 3u);
+  json_decref(golden);
+}
+
+TEST_F(Train, ANewAdapterChangesNothingYet) {
+  std::ofstream(at("lora.json")) << R"({"r": 4, "target_modules": ["q_proj", "down_proj"], "peft_type": "LORA"})";
+  ASSERT_EQ(train("a", "--max_steps 2 --quiet --per_device_train_batch_size 4 --lora " + at("lora.json")).code, 0);
+  ASSERT_EQ(train("b", "--max_steps 2 --quiet --per_device_train_batch_size 4").code, 0);
+  EXPECT_EQ(log("a")[0].loss, log("b")[0].loss);
+  EXPECT_LT(log("a")[0].norm, log("b")[0].norm);
+  EXPECT_EQ(tensors("a/adapter_model.safetensors").size(), 8u);
+  EXPECT_FALSE(fs::exists(at("a/config.json")));
+  EXPECT_NE(bytes("a/adapter_config.json").find("\"alpha_pattern\": {}"), std::string::npos);
+  const Outcome plan = train("c", "--plan --lora " + at("lora.json"));
+  EXPECT_NE(bytes("stdout").find("trained: 704 of 8528 parameters"), std::string::npos) << bytes("stdout");
+  const std::vector<std::pair<std::string, std::string>> wrong = {
+      {R"({"use_dora": true})", "use_dora true"},
+      {R"({"bias": "all"})", "bias \"all\""},
+      {R"({"target_modules": ["nothing"]})", "no linear layer of LlamaForCausalLM is called so"},
+      {R"({"r": 0})", "gets rank 0"},
+      {R"({"peft_type": "IA3"})", "it has to be LORA"},
+      {R"({"target_modules": "(["})", "(["},
+      {R"({"r": )", "line 1"}};
+  for (const auto &[text, what] : wrong) {
+    std::ofstream(at("wrong.json")) << text;
+    const Outcome done = train("d", "--lora " + at("wrong.json"));
+    EXPECT_EQ(done.code, 1) << text;
+    EXPECT_NE(done.text.find(what), std::string::npos) << done.text;
+  }
+}
+
 // ---- data -----------------------------------------------------------------------------------------------------------
 
 // Two rows in one block: what stands in the first changes nothing in the second's loss where documents are kept apart.
