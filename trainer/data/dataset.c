@@ -4,12 +4,12 @@
 #include <fcntl.h>
 #include <glob.h>
 #include <inttypes.h>
-#include <openssl/evp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "libckpt/base/digest.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/text.h"
 #include "trainer/data/row.h"
@@ -38,7 +38,7 @@ struct ckpt_dataset {
   uint64_t n_rows, row_capacity;
   ckpt_dtype dtype;
   bool is_blocks;
-  EVP_MD_CTX *hash;
+  ckpt_hasher *hash;
   char digest[80];
 };
 
@@ -104,7 +104,7 @@ static ckpt_status index_lines(ckpt_dataset *d, data_file *file, char *window, c
   for (uint64_t at = 0; at < file->n_bytes; at += WINDOW) {
     const size_t n = file->n_bytes - at < WINDOW ? (size_t)(file->n_bytes - at) : WINDOW;
     CKPT_TRY(read_exactly(file, at, window, n, err));
-    EVP_DigestUpdate(d->hash, window, n);
+    CKPT_TRY(ckpt_hasher_add(d->hash, window, n, err));
     for (size_t i = 0; i < n; i++) {
       const char c = window[i];
       is_blank = is_blank && (c == ' ' || c == '\t' || c == '\r' || c == '\n');
@@ -135,12 +135,12 @@ static ckpt_status index_tokens(ckpt_dataset *d, data_file *file, char *window, 
     return ckpt_fail(err, CKPT_EFORMAT, file->path, NULL,
                      "%" PRIu64 " bytes are no whole number of tokens of %" PRIu64 " bytes (--data-dtype)",
                      file->n_bytes, file->width);
-  EVP_DigestUpdate(d->hash, &file->n_bytes, sizeof file->n_bytes);
+  CKPT_TRY(ckpt_hasher_add(d->hash, &file->n_bytes, sizeof file->n_bytes, err));
   const size_t n_end = file->n_bytes < WINDOW ? (size_t)file->n_bytes : WINDOW;
   CKPT_TRY(read_exactly(file, 0, window, n_end, err));
-  EVP_DigestUpdate(d->hash, window, n_end);
+  CKPT_TRY(ckpt_hasher_add(d->hash, window, n_end, err));
   CKPT_TRY(read_exactly(file, file->n_bytes - n_end, window, n_end, err));
-  EVP_DigestUpdate(d->hash, window, n_end);
+  CKPT_TRY(ckpt_hasher_add(d->hash, window, n_end, err));
   return add_row(d, 0, err);
 }
 
@@ -311,12 +311,12 @@ static ckpt_status count_tokens(ckpt_dataset *d, ckpt_error *err) {
 
 /* ---- the dataset ------------------------------------------------------------------------------------------------- */
 
-static void finish_digest(ckpt_dataset *d) {
-  uint8_t bytes[EVP_MAX_MD_SIZE];
-  unsigned n = 0;
-  EVP_DigestFinal_ex(d->hash, bytes, &n);
+static ckpt_status finish_digest(ckpt_dataset *d, ckpt_error *err) {
+  uint8_t bytes[32];
+  CKPT_TRY(ckpt_hasher_end(d->hash, bytes, err));
   memcpy(d->digest, "sha256:", 8);
-  for (unsigned i = 0; i < 32 && i < n; i++) ckpt_c_snprintf(d->digest + 7 + 2 * i, 3, "%02x", bytes[i]);
+  for (unsigned i = 0; i < sizeof bytes; i++) ckpt_c_snprintf(d->digest + 7 + 2 * i, 3, "%02x", bytes[i]);
+  return CKPT_OK;
 }
 
 static ckpt_status open_all(ckpt_dataset *d, const ckpt_dataset_options *o, ckpt_error *err) {
@@ -329,13 +329,11 @@ static ckpt_status open_all(ckpt_dataset *d, const ckpt_dataset_options *o, ckpt
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "--max_length %" PRIu64 ": the model has %" PRIu64 " positions",
                      d->max_length, o->max_positions);
   CKPT_TRY(ckpt_columns_parse(&d->rules.columns, o->columns, err));
-  d->hash = EVP_MD_CTX_new();
-  CKPT_TRY_ALLOC(d->hash, err);
-  if (EVP_DigestInit_ex(d->hash, EVP_sha256(), NULL) != 1)
-    return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  CKPT_TRY(ckpt_hasher_new(&d->hash, err));
+  CKPT_TRY(ckpt_hasher_begin(d->hash, err));
   for (size_t i = 0; o->paths[i] != NULL; i++) CKPT_TRY(add_pattern(d, o->paths[i], err));
   CKPT_TRY(index_files(d, err));
-  finish_digest(d);
+  CKPT_TRY(finish_digest(d, err));
   if (!d->is_blocks) {
     d->rules.limit = o->max_positions;
     d->rules.cut = d->max_length;
@@ -367,7 +365,7 @@ void ckpt_dataset_free(ckpt_dataset *d) {
     if (d->files[i].fd >= 0) close(d->files[i].fd);
     free(d->files[i].path);
   }
-  EVP_MD_CTX_free(d->hash);
+  ckpt_hasher_free(d->hash);
   free(d->files);
   free(d->rows);
   free(d->before);
