@@ -38,6 +38,7 @@ def train(case, name, options, data):
     model.base_model.model.loss_type = "ForCausalLM"
     folder = os.path.join(HERE, "lora-" + case)
     shutil.rmtree(folder, ignore_errors=True)
+    model.peft_config["default"].base_model_name_or_path = name  # no path of this machine
     model.save_pretrained(folder)
     os.remove(os.path.join(folder, "README.md"))
     keep = Keep()

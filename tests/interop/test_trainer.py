@@ -1,10 +1,12 @@
 """ckpt-train beside transformers and torch: the table of arguments is complete, torch DCP goes on from its checkpoints, and
 transformers loads what it ends with."""
 import dataclasses
+import importlib.util
 import json
 import os
 import re
 import subprocess
+import sys
 
 import command
 
@@ -14,6 +16,9 @@ import torch  # noqa: E402
 import torch.distributed.checkpoint as dcp  # noqa: E402
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict  # noqa: E402
 from transformers import AutoModelForCausalLM, TrainingArguments  # noqa: E402
+
+sys.path.insert(0, os.path.join(command.TESTS, "data"))
+import make_training_curves  # noqa: E402
 
 ROOT = os.path.dirname(command.TESTS)
 DATA = os.path.join(command.TESTS, "data", "training")
@@ -113,6 +118,42 @@ def test_dcp_goes_on(folder):
                 continue  # gradients of keys' biases are rounding alone
             worst = (tensor - final[name]).abs().max().item()
             assert worst < 1e-5 * max(1.0, tensor.abs().max().item()), (family, name, worst)
+
+
+def test_curves(folder):
+    """The committed curves are those of the transformers that is installed: ours follow them (tests/trainer/loop)."""
+    make_training_curves.HERE, make_training_curves.N_STEPS = folder, 6
+    make_training_curves.ARGUMENTS["max_steps"] = 40
+    with open(os.path.join(DATA, "curves.json"), encoding="utf-8") as file:
+        committed = json.load(file)["curves"]
+    config = make_training_curves.CONFIGS["qwen2"]
+    curve = make_training_curves.train("qwen2", config, make_training_curves.rows())
+    for i, (now, then) in enumerate(zip(curve["steps"], committed["qwen2"]["steps"])):
+        assert abs(now["loss"] - then["loss"]) < 1e-5 * then["loss"], (i, now, then)
+
+
+def test_peft_loads(folder):
+    """PEFT loads the folder of an adapter; the loss with it is the one that we evaluate."""
+    if importlib.util.find_spec("peft") is None:
+        command.skip("peft is not installed")
+        return
+    from peft import PeftModel
+    with open(os.path.join(folder, "lora.json"), "w", encoding="utf-8") as file:
+        json.dump({"r": 4, "lora_alpha": 16, "target_modules": "all-linear", "rank_pattern": {"down_proj": 2}}, file)
+    with open(os.path.join(DATA, "eval.jsonl"), encoding="utf-8") as file:
+        rows = [json.loads(line) for line in file]
+    for family in ("llama", "gpt2"):
+        out, model = os.path.join(folder, family), os.path.join(DATA, family)
+        evaluation = ["--eval-data", os.path.join(DATA, "eval.jsonl"), "--eval_strategy", "steps", "--eval_steps", 8,
+                      "--per_device_eval_batch_size", 100]
+        log = train(out, "--model", model, "--lora", os.path.join(folder, "lora.json"), "--max_steps", 8, "--learning_rate",
+                    0.02, "--per_device_train_batch_size", 4, *evaluation)
+        adapted = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(model), out)
+        wanted = [row["eval_loss"] for row in log if "eval_loss" in row][-1]
+        with torch.no_grad():
+            loss = loss_of(adapted, rows).item()
+        assert abs(loss - wanted) < 1e-5 * wanted, (family, loss, wanted)
+        assert abs(log[0]["loss"] - wanted) > 0.05, "the adapter has learned nothing"
 
 
 if __name__ == "__main__":

@@ -163,7 +163,13 @@ ckpt_status ckpt_job_find_resumed(ckpt_job *job, ckpt_error *err) {
   if (o->resume == NULL) return CKPT_OK;
   CKPT_TRY(remove_leftovers(job, err));
   const bool is_auto = strcmp(o->resume, "auto") == 0;
-  if (!is_auto && strcmp(o->resume, "last") != 0) return take(job, o->resume, err);
+  if (!is_auto && strcmp(o->resume, "last") != 0) {
+    CKPT_TRY(take(job, o->resume, err));
+    const char *id = ckpt_job_read_run(job);
+    if (id == NULL || strcmp(id, job->start.run_id) == 0) return CKPT_OK;
+    return ckpt_fail(err, CKPT_EEXIST, o->output, NULL,
+                     "it holds run %s, and the checkpoint is one of run %s (give another -o)", id, job->start.run_id);
+  }
   uint64_t *steps;
   size_t n;
   CKPT_TRY(ckpt_job_checkpoints(job, &steps, &n, err));

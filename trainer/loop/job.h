@@ -33,10 +33,9 @@ typedef struct ckpt_job {
   uint64_t n_steps, steps_per_epoch;
   uint64_t log_every, eval_every, save_every; /* 0: not by steps */
   uint64_t data_seed;
-  uint32_t n_threads;        /* of a rank */
-  ckpt_progress_state start; /* where the run begins */
-  ckpt_digest base_digest;
-  bool has_base_digest;
+  uint32_t n_threads;         /* of a rank */
+  ckpt_progress_state start;  /* where the run begins */
+  const char *base_digest;    /* text; NULL: from scratch */
   const ckpt_sharded **ranks; /* of every rank, set by it */
   /* rank 0's */
   int log;           /* descriptor of log.jsonl */

@@ -178,6 +178,8 @@ const char *ckpt_job_read_run(ckpt_job *job) {
   }
   if (json_is_object(checkpoints) && job->checkpoints == NULL) job->checkpoints = json_dumps(checkpoints, JSON_COMPACT);
   const char *kept = id == NULL ? NULL : ckpt_arena_copy(&job->arena, id);
+  const char *base = json_string_value(json_object_get(run, "base_digest"));
+  if (base != NULL && job->base_digest == NULL) job->base_digest = ckpt_arena_copy(&job->arena, base);
   json_decref(run);
   return kept;
 }
@@ -189,7 +191,6 @@ static json_t *mesh_of(const ckpt_job *job) {
 }
 
 ckpt_status ckpt_job_write_run(ckpt_job *job, ckpt_error *err) {
-  char digest[72];
   if (job->resumed != NULL && job->checkpoints == NULL) (void)ckpt_job_read_run(job);
   ckpt_arena arena;
   ckpt_arena_init(&arena, UINT64_C(16) << 20);
@@ -200,8 +201,7 @@ ckpt_status ckpt_job_write_run(ckpt_job *job, ckpt_error *err) {
   json_object_set_new(run, "model", json_string(job->options->model));
   json_object_set_new(run, "architecture", json_string(job->model->architecture));
   json_object_set_new(run, "n_parameters", json_integer((json_int_t)job->model->n_elements));
-  json_object_set_new(run, "base_digest",
-                      job->has_base_digest ? json_string(ckpt_digest_text(&job->base_digest, digest)) : json_null());
+  json_object_set_new(run, "base_digest", job->base_digest == NULL ? json_null() : json_string(job->base_digest));
   json_object_set_new(run, "data_digest", json_string(ckpt_dataset_digest(job->data)));
   json_object_set_new(run, "eval_data_digest",
                       job->eval_data == NULL ? json_null() : json_string(ckpt_dataset_digest(job->eval_data)));

@@ -335,10 +335,12 @@ ckpt_status ckpt_job_open(ckpt_job *job, const ckpt_train_options *options, ckpt
   job->start.data_seed = job->data_seed;
   job->start.n_samples = job->order.n_samples;
   job->start.batch = job->order.batch * job->order.accumulation * job->order.ranks;
-  if (job->base != NULL) {
-    const ckpt_hash_options hash = {.struct_size = sizeof hash};
-    CKPT_TRY(ckpt_hash(job->base, &hash, &job->base_digest, err));
-    job->has_base_digest = true;
+  if (job->base_digest == NULL && job->base != NULL) { /* a run that goes on has it in run.json */
+    char text[72];
+    ckpt_digest digest;
+    CKPT_TRY(ckpt_hash(job->base, NULL, &digest, err));
+    job->base_digest = ckpt_arena_copy(&job->arena, ckpt_digest_text(&digest, text));
+    CKPT_TRY_ALLOC(job->base_digest, err);
   }
   CKPT_TRY(ckpt_job_open_log(job, err));
   return ckpt_job_write_run(job, err);

@@ -162,7 +162,9 @@ static void zero_part(const void *arg, size_t begin, size_t end) {
   memset(s->gradients + begin, 0, (end - begin) * sizeof(float));
 }
 
-static void zero_gradients(const ckpt_sharded *s) { ckpt_device_cpu_run(s->device, zero_part, s, s->model->n_flat, CHUNK); }
+static void zero_gradients(const ckpt_sharded *s) {
+  ckpt_device_cpu_run(s->device, zero_part, s, s->model->n_flat, CHUNK);
+}
 
 ckpt_status ckpt_sharded_begin(ckpt_sharded *s, ckpt_error *err) {
   zero_gradients(s);

@@ -1,5 +1,5 @@
-// Whole runs of ckpt-train on tiny models: the Trainer's curves, ranks and stages, resuming, what is kept and removed, and
-// what a run refuses.
+// Whole runs of ckpt-train on tiny models: the Trainer's curves, ranks and stages, resuming, what is kept and removed,
+// and what a run refuses.
 #include <gtest/gtest.h>
 #include <jansson.h>
 #include <sys/wait.h>
@@ -42,7 +42,8 @@ class Train : public testing::Test {
 
   Outcome run(const std::string &words) {
     const std::string said = at("stderr");
-    const std::string command = std::string(CKPT_BINARY_DIR) + "/bin/ckpt-train " + words + " >" + at("stdout") + " 2>" + said;
+    const std::string command =
+        std::string(CKPT_BINARY_DIR) + "/bin/ckpt-train " + words + " >" + at("stdout") + " 2>" + said;
     const int status = std::system(command.c_str());
     std::ifstream file(said);
     std::stringstream text;
@@ -99,7 +100,8 @@ class Train : public testing::Test {
   std::vector<std::string> checkpoints(const std::string &out) {
     std::vector<std::string> names;
     for (const auto &entry : fs::directory_iterator(at(out)))
-      if (entry.path().filename().string().rfind("checkpoint-", 0) == 0) names.push_back(entry.path().filename().string());
+      if (entry.path().filename().string().rfind("checkpoint-", 0) == 0)
+        names.push_back(entry.path().filename().string());
     std::sort(names.begin(), names.end());
     return names;
   }
@@ -125,9 +127,12 @@ TEST_F(Train, FollowsTheTrainer) {
     const auto rows = log(family);
     ASSERT_EQ(rows.size(), 40u);
     for (size_t i = 0; i < 40; i++) {
-      const auto wanted = [&](const char *key) { return json_number_value(json_object_get(json_array_get(steps, i), key)); };
+      const auto wanted = [&](const char *key) {
+        return json_number_value(json_object_get(json_array_get(steps, i), key));
+      };
       EXPECT_NEAR(rows[i].loss, wanted("loss"), (i < 10 ? 1e-6 : 1e-5) * wanted("loss")) << family << " " << i;
-      EXPECT_NEAR(rows[i].norm, wanted("grad_norm"), (i < 10 ? 1e-5 : 1e-4) * wanted("grad_norm")) << family << " " << i;
+      EXPECT_NEAR(rows[i].norm, wanted("grad_norm"), (i < 10 ? 1e-5 : 1e-4) * wanted("grad_norm"))
+          << family << " " << i;
       EXPECT_EQ(rows[i].rate, wanted("learning_rate")) << family << " " << i;
       EXPECT_EQ(rows[i].epoch, wanted("epoch")) << family << " " << i;
     }
@@ -141,9 +146,12 @@ TEST_F(Train, FollowsTheTrainer) {
 // ---- ranks ----------------------------------------------------------------------------------------------------------
 
 TEST_F(Train, AnyRanksAndStagesGiveTheCurveOfOne) {
-  const std::string common = "--max_steps 10 --weight_decay 0.1 --lr_scheduler_type cosine --quiet --save_steps 10 "
-                             "--eval-data " + data_folder + "eval.jsonl --eval_strategy steps --eval_steps 5 "
-                             "--per_device_eval_batch_size 3 --per_device_train_batch_size ";
+  const std::string common =
+      "--max_steps 10 --weight_decay 0.1 --lr_scheduler_type cosine --quiet --save_steps 10 "
+      "--eval-data " +
+      data_folder +
+      "eval.jsonl --eval_strategy steps --eval_steps 5 "
+      "--per_device_eval_batch_size 3 --per_device_train_batch_size ";
   ASSERT_EQ(train("one", common + "8").code, 0);
   ASSERT_EQ(train("accumulated", common + "2 --gradient_accumulation_steps 4").code, 0);
   const auto one = log("one"), one_eval = log("one", "eval_loss");
@@ -155,8 +163,8 @@ TEST_F(Train, AnyRanksAndStagesGiveTheCurveOfOne) {
     std::string first;
     for (int stage : {0, 1, 2, 3}) {
       const std::string out = "n" + std::to_string(n) + "s" + std::to_string(stage);
-      const Outcome done =
-          train(out, common + std::to_string(8 / n) + " --ranks " + std::to_string(n) + " --stage " + std::to_string(stage));
+      const Outcome done = train(
+          out, common + std::to_string(8 / n) + " --ranks " + std::to_string(n) + " --stage " + std::to_string(stage));
       ASSERT_EQ(done.code, 0) << out << done.text;
       outs.push_back(out);
       if (stage == 0) first = bytes(out + "/model.safetensors");
@@ -175,13 +183,15 @@ TEST_F(Train, AnyRanksAndStagesGiveTheCurveOfOne) {
       const auto &wanted = weights.at(name);
       float largest = 0;
       for (float x : wanted) largest = std::max(largest, std::fabs(x));
-      for (size_t i = 0; i < values.size(); i++) ASSERT_NEAR(values[i], wanted[i], 1e-5 * largest) << out << " " << name;
+      for (size_t i = 0; i < values.size(); i++)
+        ASSERT_NEAR(values[i], wanted[i], 1e-5 * largest) << out << " " << name;
     }
   }
 }
 
 TEST_F(Train, UnevenRanksGiveTheSameBitsForAnyThreads) {
-  const std::string common = "--max_steps 8 --quiet --save_steps 4 --per_device_train_batch_size 2 --ranks 3 --stage 2 ";
+  const std::string common =
+      "--max_steps 8 --quiet --save_steps 4 --per_device_train_batch_size 2 --ranks 3 --stage 2 ";
   ASSERT_EQ(train("a", common).code, 0);
   ASSERT_EQ(train("b", common + "--threads 3").code, 0);
   EXPECT_EQ(bytes("a/model.safetensors"), bytes("b/model.safetensors"));
@@ -191,8 +201,9 @@ TEST_F(Train, UnevenRanksGiveTheSameBitsForAnyThreads) {
 // ---- checkpoints ----------------------------------------------------------------------------------------------------
 
 TEST_F(Train, ResumesToTheSameBytesTwiceInARow) {
-  const std::string common = "--max_steps 24 --lr_scheduler_type linear --quiet --per_device_train_batch_size 2 "
-                             "--gradient_accumulation_steps 3 --packing document --max_length 10 ";
+  const std::string common =
+      "--max_steps 24 --lr_scheduler_type linear --quiet --per_device_train_batch_size 2 "
+      "--gradient_accumulation_steps 3 --packing document --max_length 10 ";
   ASSERT_EQ(train("whole", common + "--save_steps 24").code, 0);
   ASSERT_EQ(train("cut", common + "--save_steps 7").code, 0);
   for (int i = 0; i < 2; i++) {
@@ -220,8 +231,9 @@ TEST_F(Train, ResumesToTheSameBytesTwiceInARow) {
 TEST_F(Train, ResumesOnOtherRanksAndStages) {
   const std::string common = "--max_steps 10 --quiet --save_steps 5 ";
   ASSERT_EQ(train("one", common + "--per_device_train_batch_size 4").code, 0);
-  for (const char *mesh : {"--ranks 2 --per_device_train_batch_size 2 --stage 3", "--ranks 4 --per_device_train_batch_size 1",
-                           "--per_device_train_batch_size 1 --gradient_accumulation_steps 4"}) {
+  for (const char *mesh :
+       {"--ranks 2 --per_device_train_batch_size 2 --stage 3", "--ranks 4 --per_device_train_batch_size 1",
+        "--per_device_train_batch_size 1 --gradient_accumulation_steps 4"}) {
     fs::remove_all(at("other"));
     fs::copy(at("one"), at("other"), fs::copy_options::recursive);
     fs::remove_all(at("other/checkpoint-10"));
@@ -244,8 +256,10 @@ TEST_F(Train, ResumesOnOtherRanksAndStages) {
 TEST_F(Train, EveryFormatIsGoneOnFrom) {
   for (const char *format : {"dcp", "torch", "universal", "zero"}) {
     const std::string out = std::string("with-") + format;
-    const std::string common = std::string("--max_steps 8 --quiet --save_steps 4 --ranks 2 --stage 1 "
-                                           "--per_device_train_batch_size 2 --save-format ") + format;
+    const std::string common = std::string(
+                                   "--max_steps 8 --quiet --save_steps 4 --ranks 2 --stage 1 "
+                                   "--per_device_train_batch_size 2 --save-format ") +
+                               format;
     const Outcome first = train(out, common);
     ASSERT_EQ(first.code, 0) << first.text;
     const std::string whole = bytes(out + "/model.safetensors");
@@ -272,7 +286,8 @@ TEST_F(Train, WalksBackPastWhatIsBroken) {
 }
 
 TEST_F(Train, KeepsAsManyCheckpointsAsAskedAndTheBest) {
-  const std::string common = "--max_steps 12 --quiet --save_steps 2 --per_device_train_batch_size 4 --save_total_limit 2 ";
+  const std::string common =
+      "--max_steps 12 --quiet --save_steps 2 --per_device_train_batch_size 4 --save_total_limit 2 ";
   fs::create_directories(at("run"));
   ASSERT_EQ(train("run", common + "--resume auto").code, 0);
   EXPECT_EQ(checkpoints("run"), (std::vector<std::string>{"checkpoint-10", "checkpoint-12"}));
@@ -282,8 +297,10 @@ TEST_F(Train, KeepsAsManyCheckpointsAsAskedAndTheBest) {
   ASSERT_EQ(train("other", common + "--resume auto").code, 0);
   EXPECT_EQ(checkpoints("other"), (std::vector<std::string>{"checkpoint-1", "checkpoint-10", "checkpoint-12"}));
   // The rate is such that the loss grows after a while: the best is not the last.
-  const Outcome best = train("best", common + "--learning_rate 0.3 --lr_scheduler_type constant --load_best_model_at_end "
-                                              "--eval_strategy steps --eval_steps 2 --eval-data " + data_folder + "eval.jsonl");
+  const Outcome best = train("best", common +
+                                         "--learning_rate 0.3 --lr_scheduler_type constant --load_best_model_at_end "
+                                         "--eval_strategy steps --eval_steps 2 --eval-data " +
+                                         data_folder + "eval.jsonl");
   ASSERT_EQ(best.code, 0) << best.text;
   const auto losses = log("best", "eval_loss");
   size_t least = 0;
@@ -298,9 +315,11 @@ TEST_F(Train, KeepsAsManyCheckpointsAsAskedAndTheBest) {
 }
 
 TEST_F(Train, StopsEarly) {
-  const Outcome done = train("run", "--max_steps 40 --per_device_train_batch_size 4 --learning_rate 0.3 --save_strategy no "
-                                    "--lr_scheduler_type constant --eval_strategy steps --eval_steps 1 "
-                                    "--early_stopping_patience 3 --eval-data " + data_folder + "eval.jsonl");
+  const Outcome done = train("run",
+                             "--max_steps 40 --per_device_train_batch_size 4 --learning_rate 0.3 --save_strategy no "
+                             "--lr_scheduler_type constant --eval_strategy steps --eval_steps 1 "
+                             "--early_stopping_patience 3 --eval-data " +
+                                 data_folder + "eval.jsonl");
   ASSERT_EQ(done.code, 0) << done.text;
   EXPECT_NE(done.text.find("early stopping"), std::string::npos);
   EXPECT_LT(log("run").size(), 40u);
@@ -326,22 +345,25 @@ TEST_F(Train, SavesAndStopsWhenAsked) {
 
 TEST_F(Train, EndsWithAHuggingFaceFolder) {
   ASSERT_EQ(train("run", "--num_train_epochs 1 --quiet --per_device_train_batch_size 4", "gpt2").code, 0);
-  for (const char *name : {"config.json", "generation_config.json", "model.safetensors", "run.json", "train_results.json",
-                           "log.jsonl", "checkpoint-7/.metadata", "checkpoint-7/config.json"})
+  for (const char *name : {"config.json", "generation_config.json", "model.safetensors", "run.json",
+                           "train_results.json", "log.jsonl", "checkpoint-7/.metadata", "checkpoint-7/config.json"})
     EXPECT_TRUE(fs::exists(at(std::string("run/") + name))) << name;
   const auto before = tensors("../../" + data_folder + "gpt2"), after = tensors("run");
   EXPECT_EQ(after.count("transformer.wte.weight"), 1u);
-  ASSERT_EQ(train("again", "--num_train_epochs 1 --quiet --per_device_train_batch_size 4 --model " + at("run")).code, 0);
+  ASSERT_EQ(train("again", "--num_train_epochs 1 --quiet --per_device_train_batch_size 4 --model " + at("run")).code,
+            0);
 }
 
 TEST_F(Train, InitializesFromScratchAlikeOnAnyRanks) {
   fs::create_directories(at("config"));
   fs::copy(data_folder + "llama/config.json", at("config/config.json"));
-  const std::string words = " --data " + data_folder + "rows.jsonl --init scratch --max_steps 3 --quiet --learning_rate 0 "
+  const std::string words = " --data " + data_folder +
+                            "rows.jsonl --init scratch --max_steps 3 --quiet --learning_rate 0 "
                             "--lr_scheduler_type constant ";
   ASSERT_EQ(run("--model " + at("config") + words + "--per_device_train_batch_size 2 -o " + at("a")).code, 0);
-  ASSERT_EQ(run("--model " + at("config") + words + "--ranks 2 --stage 3 --per_device_train_batch_size 1 -o " + at("b")).code,
-            0);
+  ASSERT_EQ(
+      run("--model " + at("config") + words + "--ranks 2 --stage 3 --per_device_train_batch_size 1 -o " + at("b")).code,
+      0);
   ASSERT_EQ(run("--model " + at("config") + words + "--seed 7 --per_device_train_batch_size 2 -o " + at("c")).code, 0);
   EXPECT_EQ(bytes("a/model.safetensors"), bytes("b/model.safetensors"));
   EXPECT_NE(bytes("a/model.safetensors"), bytes("c/model.safetensors"));
@@ -358,7 +380,8 @@ TEST_F(Train, InitializesFromScratchAlikeOnAnyRanks) {
 
 TEST_F(Train, DumpsGradientsThatAreThoseOfAllRanks) {
   ASSERT_EQ(train("x", "--per_device_train_batch_size 4 --dump-grads " + at("one.safetensors")).code, 0);
-  ASSERT_EQ(train("y", "--per_device_train_batch_size 1 --ranks 4 --stage 2 --dump-grads " + at("four.safetensors")).code, 0);
+  ASSERT_EQ(
+      train("y", "--per_device_train_batch_size 1 --ranks 4 --stage 2 --dump-grads " + at("four.safetensors")).code, 0);
   const auto one = tensors("one.safetensors"), four = tensors("four.safetensors");
   ASSERT_EQ(one.size(), 21u);
   double squares = 0;
@@ -375,9 +398,10 @@ TEST_F(Train, DumpsGradientsThatAreThoseOfAllRanks) {
 
 // ---- adapters -------------------------------------------------------------------------------------------------------
 
-const char *const lora_words = "--per_device_train_batch_size 2 --gradient_accumulation_steps 2 --max_steps 12 --weight_decay 0.1 "
-                               "--lr_scheduler_type cosine --warmup_steps 4 --adam_beta2 0.95 --quiet --save_steps 5 "
-                               "--train_sampling_strategy sequential ";
+const char *const lora_words =
+    "--per_device_train_batch_size 2 --gradient_accumulation_steps 2 --max_steps 12 --weight_decay 0.1 "
+    "--lr_scheduler_type cosine --warmup_steps 4 --adam_beta2 0.95 --quiet --save_steps 5 "
+    "--train_sampling_strategy sequential ";
 
 // tests/data/make_training_lora.py
 TEST_F(Train, FollowsTheTrainerWithPeft) {
@@ -394,7 +418,9 @@ TEST_F(Train, FollowsTheTrainerWithPeft) {
     const json_t *steps = json_object_get(row, "steps");
     ASSERT_EQ(rows.size(), json_array_size(steps));
     for (size_t i = 0; i < rows.size(); i++) {
-      const auto wanted = [&](const char *key) { return json_number_value(json_object_get(json_array_get(steps, i), key)); };
+      const auto wanted = [&](const char *key) {
+        return json_number_value(json_object_get(json_array_get(steps, i), key));
+      };
       EXPECT_NEAR(rows[i].loss, wanted("loss"), 1e-6 * wanted("loss")) << out << " " << i;
       EXPECT_NEAR(rows[i].norm, wanted("grad_norm"), 1e-5 * wanted("grad_norm")) << out << " " << i;
     }
@@ -460,8 +486,9 @@ TEST_F(Train, PackedDocumentsDoNotSeeEachOther) {
     const std::string rows = at("rows.jsonl"), out = "run" + packing + std::to_string(number);
     std::ofstream(rows) << "{\"input_ids\": " << first << ", \"labels\": [-100, -100, -100, -100]}\n"
                         << "{\"input_ids\": [9, 8, 7, 6, 5]}\n";
-    const Outcome done = run("--model " + data_folder + "llama --data " + rows + " -o " + at(out) + " --max_length 9 --packing " +
-                             packing + " --max_steps 1 --quiet --save_strategy no --train_sampling_strategy sequential");
+    const Outcome done =
+        run("--model " + data_folder + "llama --data " + rows + " -o " + at(out) + " --max_length 9 --packing " +
+            packing + " --max_steps 1 --quiet --save_strategy no --train_sampling_strategy sequential");
     EXPECT_EQ(done.code, 0) << done.text;
     return log(out).at(0).loss;
   };
@@ -469,7 +496,8 @@ TEST_F(Train, PackedDocumentsDoNotSeeEachOther) {
   EXPECT_NE(loss("[1, 2, 3, 4]", "concat", 1), loss("[50, 60, 70, 80]", "concat", 2));
   const std::string rows = at("alone.jsonl");
   std::ofstream(rows) << "{\"input_ids\": [9, 8, 7, 6, 5]}\n";
-  ASSERT_EQ(run("--model " + data_folder + "llama --data " + rows + " -o " + at("alone") + " --max_steps 1 --quiet").code, 0);
+  ASSERT_EQ(
+      run("--model " + data_folder + "llama --data " + rows + " -o " + at("alone") + " --max_steps 1 --quiet").code, 0);
   EXPECT_NEAR(log("alone").at(0).loss, loss("[1, 2, 3, 4]", "document", 3), 1e-6);
 }
 
@@ -489,7 +517,8 @@ TEST_F(Train, RefusesWhatItCannotDo) {
     int code;
     std::string what;
   } cases[] = {
-      {model + data + "-o " + at("there"), 1, "it is there already (--resume last goes on from it, --force moves it aside)"},
+      {model + data + "-o " + at("there"), 1,
+       "it is there already (--resume last goes on from it, --force moves it aside)"},
       {model + data + "-o " + at("x") + " --resume last", 1, "there is no checkpoint to go on from"},
       {model + "--data " + at("nothing.jsonl") + " -o " + at("x1"), 1, "step 1 has no token to learn from"},
       {model + "--data " + at("broken.jsonl") + " -o " + at("x2") + " --train_sampling_strategy sequential", 1,
@@ -502,6 +531,8 @@ TEST_F(Train, RefusesWhatItCannotDo) {
            " --per_device_train_batch_size 4",
        1, "embed_tokens"},
       {model + data + "-o " + at("x8") + " --resume " + at("there"), 1, "no run can go on from it"},
+      {model + data + "-o " + at("gpt2-run") + " --per_device_train_batch_size 4 --resume " + at("there/checkpoint-1"),
+       1, "and the checkpoint is one of run"},
       {model + data + "-o " + at("x9") + " --args " + at("args.json"), 2, "args.json: line 1"},
       {model + data + "-o " + at("x10") + " --args " + at("typo.json"), 2, "did you mean learning_rate?"},
       {model + data + "-o " + at("x11") + " --load_best_model_at_end", 2, "the best needs eval_strategy"},
@@ -538,8 +569,9 @@ TEST_F(Train, MovesAnOldRunAside) {
 
 // A rate that makes the weights infinite: the step is not taken, and the run ends where none may be skipped.
 TEST_F(Train, SkipsStepsThatAreNotFinite) {
-  const std::string words = "--max_steps 6 --quiet --learning_rate 1e38 --lr_scheduler_type constant --adam_epsilon 1e-30 "
-                            "--weight_decay 1e3 --max_grad_norm 0 --save_strategy no --per_device_train_batch_size 4 ";
+  const std::string words =
+      "--max_steps 6 --quiet --learning_rate 1e38 --lr_scheduler_type constant --adam_epsilon 1e-30 "
+      "--weight_decay 1e3 --max_grad_norm 0 --save_strategy no --per_device_train_batch_size 4 ";
   const Outcome refused = train("a", words);
   EXPECT_EQ(refused.code, 1);
   EXPECT_NE(refused.text.find("(--max-skipped)"), std::string::npos) << refused.text;
