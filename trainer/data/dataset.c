@@ -13,6 +13,7 @@
 #include "libckpt/base/error.h"
 #include "libckpt/base/text.h"
 #include "trainer/data/row.h"
+#include "trainer/data/sequences.h"
 
 enum { WINDOW = 1 << 20, LLMC_HEADER = 1024 };
 #define MAX_LINE (UINT64_C(256) << 20)
@@ -118,8 +119,12 @@ static ckpt_status index_lines(ckpt_dataset *d, data_file *file, char *window, c
   return CKPT_OK;
 }
 
-/* Binary tokens are one row. llm.c's files say their width in a header of 256 integers. */
-static ckpt_status index_tokens(ckpt_dataset *d, data_file *file, char *window, ckpt_error *err) {
+static uint64_t row_end(const ckpt_dataset *d, const data_file *file, uint64_t row) {
+  return row + 1 < file->first_row + file->n_rows ? d->rows[row + 1] : file->n_bytes;
+}
+
+/* llm.c's files say their width in a header of 256 integers. */
+static ckpt_status read_token_header(const ckpt_dataset *d, data_file *file, ckpt_error *err) {
   uint32_t header[3] = {0};
   file->width = d->dtype == CKPT_U32 ? 4 : 2;
   if (file->n_bytes >= LLMC_HEADER) CKPT_TRY(read_exactly(file, 0, header, sizeof header, err));
@@ -135,13 +140,27 @@ static ckpt_status index_tokens(ckpt_dataset *d, data_file *file, char *window, 
     return ckpt_fail(err, CKPT_EFORMAT, file->path, NULL,
                      "%" PRIu64 " bytes are no whole number of tokens of %" PRIu64 " bytes (--data-dtype)",
                      file->n_bytes, file->width);
+  return CKPT_OK;
+}
+
+/* Binary tokens are one row, or as many as Megatron's index beside them says. */
+static ckpt_status index_tokens(ckpt_dataset *d, data_file *file, char *window, ckpt_error *err) {
+  ckpt_sequences sequences;
+  CKPT_TRY(ckpt_sequences_read(&sequences, file->path, file->n_bytes, err));
+  ckpt_status status = CKPT_OK;
+  for (uint64_t i = 0; i < sequences.n && status == CKPT_OK; i++) status = add_row(d, sequences.offsets[i], err);
+  const bool has_index = sequences.n != 0;
+  if (has_index) file->width = sequences.width;
+  ckpt_sequences_free(&sequences);
+  CKPT_TRY(status);
+  if (!has_index) CKPT_TRY(read_token_header(d, file, err));
+  if (!has_index) CKPT_TRY(add_row(d, file->header, err));
   CKPT_TRY(ckpt_hasher_add(d->hash, &file->n_bytes, sizeof file->n_bytes, err));
   const size_t n_end = file->n_bytes < WINDOW ? (size_t)file->n_bytes : WINDOW;
   CKPT_TRY(read_exactly(file, 0, window, n_end, err));
   CKPT_TRY(ckpt_hasher_add(d->hash, window, n_end, err));
   CKPT_TRY(read_exactly(file, file->n_bytes - n_end, window, n_end, err));
-  CKPT_TRY(ckpt_hasher_add(d->hash, window, n_end, err));
-  return add_row(d, 0, err);
+  return ckpt_hasher_add(d->hash, window, n_end, err);
 }
 
 static ckpt_status index_files(ckpt_dataset *d, ckpt_error *err) {
@@ -191,8 +210,7 @@ static ckpt_status fail_at_line(const data_file *file, uint64_t offset, ckpt_sta
 static ckpt_status read_line(const ckpt_dataset *d, uint64_t row, ckpt_sample *sample, int32_t document,
                              ckpt_error *err) {
   const data_file *file = file_of(d, row);
-  const uint64_t begin = d->rows[row];
-  const uint64_t end = row + 1 < file->first_row + file->n_rows ? d->rows[row + 1] : file->n_bytes;
+  const uint64_t begin = d->rows[row], end = row_end(d, file, row);
   ckpt_sample_room *room = NULL;
   CKPT_TRY(ckpt_sample_room_of(&room, sample, err));
   if (end - begin > MAX_LINE)
@@ -213,14 +231,14 @@ static ckpt_status read_line(const ckpt_dataset *d, uint64_t row, ckpt_sample *s
   return fail_at_line(file, begin, status, err);
 }
 
-/* Appends n tokens of a binary file from the first-th on. */
-static ckpt_status read_tokens(const ckpt_dataset *d, const data_file *file, uint64_t first, uint64_t n,
+/* Appends n tokens of a binary file from a byte on. */
+static ckpt_status read_tokens(const ckpt_dataset *d, const data_file *file, uint64_t begin, uint64_t n,
                                ckpt_sample *sample, int32_t document, ckpt_error *err) {
   uint8_t window[8192];
   const uint64_t n_window = sizeof window / file->width;
   for (uint64_t at = 0; at < n; at += n_window) {
     const uint64_t n_here = n - at < n_window ? n - at : n_window;
-    CKPT_TRY(read_exactly(file, file->header + (first + at) * file->width, window, n_here * file->width, err));
+    CKPT_TRY(read_exactly(file, begin + at * file->width, window, n_here * file->width, err));
     for (uint64_t i = 0; i < n_here; i++) {
       const uint8_t *b = window + i * file->width;
       const uint32_t low = b[0] | (uint32_t)b[1] << 8;
@@ -228,7 +246,7 @@ static ckpt_status read_tokens(const ckpt_dataset *d, const data_file *file, uin
       if (id >= d->rules.vocabulary)
         return ckpt_fail(err, CKPT_EFORMAT, file->path, NULL,
                          "token %" PRIu64 " is %u, and the model's vocabulary ends at %" PRIu64 " (--data-dtype)",
-                         first + at + i, id, d->rules.vocabulary);
+                         (begin - file->header) / file->width + at + i, id, d->rules.vocabulary);
       CKPT_TRY(ckpt_sample_add(sample, (int32_t)id, (int32_t)id, document, 1, err));
     }
   }
@@ -275,7 +293,7 @@ static ckpt_status read_block(const ckpt_dataset *d, uint64_t index, ckpt_sample
     if (stop <= at) continue;
     const data_file *file = file_of(d, row);
     if (file->kind == FILE_TOKENS) {
-      CKPT_TRY(read_tokens(d, file, skip, stop - at, sample, document, err));
+      CKPT_TRY(read_tokens(d, file, d->rows[row] + skip * file->width, stop - at, sample, document, err));
     } else {
       ckpt_sample *kept = NULL;
       CKPT_TRY(kept_row(d, row, sample, &kept, err));
@@ -301,7 +319,7 @@ static ckpt_status count_tokens(ckpt_dataset *d, ckpt_error *err) {
     const data_file *file = file_of(d, row);
     sample.n = 0;
     if (file->kind == FILE_TOKENS)
-      d->before[row + 1] = d->before[row] + (file->n_bytes - file->header) / file->width;
+      d->before[row + 1] = d->before[row] + (row_end(d, file, row) - d->rows[row]) / file->width;
     else if ((status = read_line(d, row, &sample, 0, err)) == CKPT_OK)
       d->before[row + 1] = d->before[row] + sample.n;
   }

@@ -180,6 +180,47 @@ TEST_F(Data, BinaryTokens) {
   EXPECT_NE(std::string(err_.message).find("token 10 is 100"), std::string::npos) << err_.message;
 }
 
+std::string little(uint64_t value, int n) {
+  std::string bytes;
+  for (int i = 0; i < n; i++) bytes += char(value >> 8 * i);
+  return bytes;
+}
+
+// Megatron's index beside a .bin: its sequences are documents.
+TEST_F(Data, MegatronsIndexSaysWhereDocumentsBegin) {
+  std::string tokens;
+  for (int i = 0; i < 9; i++) tokens += little(uint64_t(i + 1), 2);
+  const auto index = [](std::vector<int64_t> lengths, std::vector<int64_t> offsets, int type = 8, int version = 1) {
+    std::string text = std::string("MMIDIDX\0\0", 9) + little(uint64_t(version), 8) + char(type) +
+                       little(lengths.size(), 8) + little(lengths.size() + 1, 8);
+    for (auto length : lengths) text += little(uint64_t(length), 4);
+    for (auto offset : offsets) text += little(uint64_t(offset), 8);
+    for (size_t i = 0; i <= lengths.size(); i++) text += little(i, 8);
+    return text;
+  };
+  const auto path = write("a.bin", tokens);
+  write("a.idx", index({3, 0, 4, 2}, {0, 6, 6, 14}));
+  ASSERT_EQ(open({path}, CKPT_PACKING_DOCUMENT, 5), CKPT_OK) << err_.message;
+  ASSERT_EQ(ckpt_dataset_count(data_), 2u);
+  EXPECT_EQ(ids(1), (std::vector<int>{6, 7, 8, 9}));
+  EXPECT_NE(sample_.documents[1], sample_.documents[2]);
+  EXPECT_EQ(ids(0), (std::vector<int>{1, 2, 3, 4, 5}));
+  EXPECT_EQ(sample_.documents[2], 0);
+  EXPECT_NE(sample_.documents[3], 0);
+  ASSERT_EQ(open({path}, CKPT_PACKING_NONE, 4), CKPT_OK);
+  EXPECT_EQ(ids(0), (std::vector<int>{1, 2, 3, 4}));
+  EXPECT_EQ(sample_.documents[3], 0);
+  const std::vector<std::string> wrong = {
+      index({3, 7}, {0, 6}),       index({3, 4}, {0, 6}),  index({3, 6}, {0, 8}),         index({9}, {0}, 5),
+      index({9}, {0}, 8, 2),       index({-1, 9}, {0, 0}), index({9}, {0}).substr(0, 40), "MMIDIDX",
+      index({1 << 30, 9}, {0, 0}), index({9}, {1ll << 40})};
+  for (const auto &text : wrong) {
+    write("a.idx", text);
+    EXPECT_NE(open({path}, CKPT_PACKING_DOCUMENT, 5), CKPT_OK);
+    EXPECT_EQ(std::string(err_.file), folder_ + "a.idx") << err_.message;
+  }
+}
+
 TEST_F(Data, HostileRowsNameFileAndLine) {
   const std::vector<std::pair<std::string, std::string>> wrong = {
       {"{\"input_ids\": [1, 2}", "no JSON"},
