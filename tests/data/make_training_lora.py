@@ -24,6 +24,8 @@ CASES = {
                                      rank_pattern={"layers.1.mlp.up_proj": 2, "k_proj": 3}, alpha_pattern={"o_proj": 16},
                                      modules_to_save=["lm_head"])),
     "gpt2": ("gpt2", dict(r=2, lora_alpha=4, target_modules=["c_attn", "c_fc"], fan_in_fan_out=True)),
+    "dora": ("llama", dict(r=4, lora_alpha=8, use_dora=True, target_modules=["q_proj", "down_proj"])),
+    "dora-gpt2": ("gpt2", dict(r=2, lora_alpha=4, use_dora=True, target_modules=["c_attn", "c_proj"], fan_in_fan_out=True)),
 }
 
 

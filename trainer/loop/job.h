@@ -51,6 +51,7 @@ typedef struct ckpt_rank {
   ckpt_sharded *sharded;
   ckpt_executor *executor;
   float *base, *merged, *merged_gradients; /* of an adapter: the model's weights, with it, and their gradients */
+  float *norms;                            /* of DoRA's rows */
   uint32_t max_rows, max_length;           /* of the executor */
   ckpt_loaded *batches;                    /* of a step */
   ckpt_loaded eval_batch;

@@ -39,7 +39,8 @@ static ckpt_status begin_lora(ckpt_rank *r, ckpt_error *err) {
   r->base = new_flat(job->model);
   r->merged = new_flat(job->model);
   r->merged_gradients = new_flat(job->model);
-  if (r->base == NULL || r->merged == NULL || r->merged_gradients == NULL)
+  r->norms = calloc(job->lora->n_norms + 1, sizeof *r->norms);
+  if (r->base == NULL || r->merged == NULL || r->merged_gradients == NULL || r->norms == NULL)
     return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
   CKPT_TRY(ckpt_model_load(r->base, job->model, job->base, NULL, NULL, err));
   memcpy(r->merged, r->base, job->model->n_flat * sizeof(float));
@@ -52,7 +53,7 @@ static ckpt_status begin_lora(ckpt_rank *r, ckpt_error *err) {
 ckpt_status ckpt_rank_gather(ckpt_rank *r, ckpt_error *err) {
   CKPT_TRY(ckpt_sharded_gather(r->sharded, err));
   if (r->job->lora == NULL) return CKPT_OK;
-  return ckpt_lora_merge(r->job->lora, r->device, r->merged, r->base, r->sharded->weights, err);
+  return ckpt_lora_merge(r->job->lora, r->device, r->merged, r->norms, r->base, r->sharded->weights, err);
 }
 
 static ckpt_status begin(ckpt_rank *r, ckpt_error *err) {

@@ -25,7 +25,8 @@ static ckpt_status train(ckpt_rank *r, const ckpt_token_batch *batch, double sca
   if (job->lora == NULL) return ckpt_executor_train(r->executor, batch, scale, result, err);
   memset(r->merged_gradients, 0, job->model->n_flat * sizeof(float));
   CKPT_TRY(ckpt_executor_train(r->executor, batch, scale, result, err));
-  return ckpt_lora_project(job->lora, r->device, r->sharded->gradients, r->merged_gradients, r->sharded->weights, err);
+  return ckpt_lora_project(job->lora, r->device, r->sharded->gradients, r->merged_gradients, r->merged, r->norms,
+                           r->sharded->weights, err);
 }
 
 static ckpt_status run_batches(ckpt_rank *r, uint64_t n, double scale, double *loss_sum, ckpt_error *err) {

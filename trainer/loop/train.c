@@ -22,6 +22,7 @@ static void free_rank(ckpt_rank *r, uint64_t accumulation) {
   ckpt_sharded_free(r->sharded);
   free(r->base);
   free(r->merged);
+  free(r->norms);
   free(r->merged_gradients);
   ckpt_device_free(r->device);
 }

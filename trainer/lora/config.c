@@ -39,8 +39,7 @@ static bool is_plain(const json_t *value) {
 
 /* What would be trained otherwise than it is here. */
 static ckpt_status refuse(const json_t *config, const char *path, ckpt_error *err) {
-  static const char *const absent[] = {"use_dora",
-                                       "use_qalora",
+  static const char *const absent[] = {"use_qalora",
                                        "lora_bias",
                                        "layers_to_transform",
                                        "layer_replication",
@@ -169,7 +168,12 @@ static ckpt_status add_target(ckpt_lora *l, const json_t *config, uint32_t base,
   CKPT_TRY(add_parameter(l, ckpt_arena_printf(&l->arena, "base_model.model.%s.lora_B.weight", module), p, shape_b, 2,
                          &t->b, err));
   l->n_targets++;
-  return CKPT_OK;
+  t->magnitude = UINT32_MAX;
+  if (!json_is_true(json_object_get(config, "use_dora"))) return CKPT_OK;
+  t->norms = l->n_norms;
+  l->n_norms += t->n_out;
+  return add_parameter(l, ckpt_arena_printf(&l->arena, "base_model.model.%s.lora_magnitude_vector", module), p,
+                       &t->n_out, 1, &t->magnitude, err);
 }
 
 static ckpt_status add_all(ckpt_lora *l, const json_t *config, const char *path, ckpt_error *err) {
@@ -179,7 +183,7 @@ static ckpt_status add_all(ckpt_lora *l, const json_t *config, const char *path,
   const uint32_t n = l->base->n_parameters;
   l->targets = ckpt_arena_array(&l->arena, n, sizeof *l->targets);
   l->copies = ckpt_arena_array(&l->arena, n, sizeof *l->copies);
-  l->table.parameters = ckpt_arena_array(&l->arena, 2 * (size_t)n, sizeof *l->table.parameters);
+  l->table.parameters = ckpt_arena_array(&l->arena, 3 * (size_t)n, sizeof *l->table.parameters);
   if (l->targets == NULL || l->copies == NULL || l->table.parameters == NULL)
     return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
   for (uint32_t i = 0; i < n; i++) {

@@ -447,7 +447,7 @@ TEST_F(Train, FollowsTheTrainerWithPeft) {
       for (size_t i = 0; i < values.size(); i++) ASSERT_NEAR(values[i], all.at(key)[i], 1e-5) << key;
     n_cases++;
   }
-  EXPECT_EQ(n_cases, 3u);
+  EXPECT_EQ(n_cases, 5u);
   json_decref(golden);
 }
 
@@ -463,7 +463,7 @@ TEST_F(Train, ANewAdapterChangesNothingYet) {
   const Outcome plan = train("c", "--plan --lora " + at("lora.json"));
   EXPECT_NE(bytes("stdout").find("trained: 704 of 8528 parameters"), std::string::npos) << bytes("stdout");
   const std::vector<std::pair<std::string, std::string>> wrong = {
-      {R"({"use_dora": true})", "use_dora true"},
+      {R"({"use_qalora": true})", "use_qalora true"},
       {R"({"bias": "all"})", "bias \"all\""},
       {R"({"target_modules": ["nothing"]})", "no linear layer of LlamaForCausalLM is called so"},
       {R"({"r": 0})", "gets rank 0"},
