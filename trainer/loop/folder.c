@@ -99,8 +99,7 @@ ckpt_status ckpt_job_checkpoints(const ckpt_job *job, uint64_t **steps, size_t *
 
 /* ---- resuming ---------------------------------------------------------------------------------------------------- */
 
-/* Several formats lie each in a folder of its name. */
-static ckpt_status open_one(ckpt_index **out, const char *path, ckpt_error *err) {
+ckpt_status ckpt_open_checkpoint(ckpt_index **out, const char *path, ckpt_error *err) {
   static const char *const formats[] = {"dcp", "state.pt", "torch/state.pt", "zero", "universal"};
   for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
     char below[PATH_MAX];
@@ -112,7 +111,7 @@ static ckpt_status open_one(ckpt_index **out, const char *path, ckpt_error *err)
 
 static ckpt_status take(ckpt_job *job, const char *path, ckpt_error *err) {
   ckpt_index *index = NULL;
-  CKPT_TRY(open_one(&index, path, err));
+  CKPT_TRY(ckpt_open_checkpoint(&index, path, err));
   const ckpt_status status = ckpt_state_progress(&job->start, index, &job->arena, err);
   if (status != CKPT_OK) {
     ckpt_index_free(index);
@@ -147,7 +146,7 @@ static ckpt_status adopt(ckpt_job *job, uint64_t step, ckpt_error *err) {
   ckpt_index *index = NULL;
   ckpt_progress_state state;
   ckpt_digest digest;
-  if (open_one(&index, path, NULL) != CKPT_OK) return CKPT_OK;
+  if (ckpt_open_checkpoint(&index, path, NULL) != CKPT_OK) return CKPT_OK;
   ckpt_status status = CKPT_OK;
   if (ckpt_state_progress(&state, index, &job->arena, NULL) == CKPT_OK &&
       strcmp(state.run_id, job->start.run_id) == 0) {

@@ -99,6 +99,8 @@ ckpt_status ckpt_rank_load_best(ckpt_rank *rank, ckpt_error *err);
 /* folder.c: the output folder is made, moved aside or gone on in; finds what to resume from. */
 ckpt_status ckpt_job_prepare_folder(ckpt_job *job, ckpt_error *err);
 ckpt_status ckpt_job_find_resumed(ckpt_job *job, ckpt_error *err);
+/* Opens a checkpoint of a run: several formats lie each in a folder of its name. */
+ckpt_status ckpt_open_checkpoint(ckpt_index **out, const char *path, ckpt_error *err);
 /* Steps of the checkpoints in the folder, ascending; the caller frees them. */
 ckpt_status ckpt_job_checkpoints(const ckpt_job *job, uint64_t **steps, size_t *n, ckpt_error *err);
 

@@ -159,11 +159,17 @@ ckpt_status ckpt_rank_save(ckpt_rank *r, ckpt_error *err) {
 /* ---- the end ----------------------------------------------------------------------------------------------------- */
 
 ckpt_status ckpt_rank_load_best(ckpt_rank *r, ckpt_error *err) {
-  char path[PATH_MAX], below[PATH_MAX];
+  char path[PATH_MAX];
   ckpt_index *index = NULL;
   path_of(path, r->job, "checkpoint-", r->state.best_step);
-  ckpt_c_snprintf(below, sizeof below, "%s/dcp", path);
-  CKPT_TRY(ckpt_open(&index, access(below, F_OK) == 0 ? below : path, NULL, err));
+  if (access(path, F_OK) != 0) { /* the best evaluation was between two checkpoints */
+    if (r->collective->rank == 0)
+      ckpt_job_report(r->job, CKPT_REPORT_WARNING,
+                      "the best evaluation, of step %llu, has no checkpoint: the last weights stay",
+                      (unsigned long long)r->state.best_step);
+    return CKPT_OK;
+  }
+  CKPT_TRY(ckpt_open_checkpoint(&index, path, err));
   const ckpt_status status = ckpt_model_load(r->sharded->weights, r->job->trained, index, NULL, NULL, err);
   ckpt_index_free(index);
   return status;
