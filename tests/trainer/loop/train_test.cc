@@ -315,9 +315,11 @@ TEST_F(Train, KeepsAsManyCheckpointsAsAskedAndTheBest) {
 }
 
 TEST_F(Train, TheBestMayHaveNoCheckpoint) {
-  const Outcome done = train("run", "--max_steps 12 --per_device_train_batch_size 4 --learning_rate 0.3 --save_steps 12 "
-                                    "--lr_scheduler_type constant --load_best_model_at_end --eval_strategy steps --quiet "
-                                    "--eval_steps 2 --save-format torch --eval-data " + data_folder + "eval.jsonl");
+  const Outcome done = train("run",
+                             "--max_steps 12 --per_device_train_batch_size 4 --learning_rate 0.3 --save_steps 12 "
+                             "--lr_scheduler_type constant --load_best_model_at_end --eval_strategy steps --quiet "
+                             "--eval_steps 2 --save-format torch --eval-data " +
+                                 data_folder + "eval.jsonl");
   ASSERT_EQ(done.code, 0) << done.text;
   EXPECT_NE(done.text.find("has no checkpoint: the last weights stay"), std::string::npos) << done.text;
   const auto last = tensors("run/checkpoint-12/state.pt");
