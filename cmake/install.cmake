@@ -25,10 +25,10 @@ install(FILES cmake/ckptConfig.cmake ${PROJECT_BINARY_DIR}/ckptConfigVersion.cma
 
 if(TARGET ckpt)
   # What is installed and no more, below build/ as it will lie below the prefix: `./dev demo` builds it.
-  add_custom_target(product DEPENDS ckpt ckpt_static ckpt_shared
+  add_custom_target(product DEPENDS ckpt ckpt-train ckpt_static ckpt_shared
     COMMAND ${CMAKE_COMMAND} -DCKPT=$<TARGET_FILE:ckpt> -DMAN_FOLDER=${PROJECT_BINARY_DIR}/share/man/man1
       -DDATA_FOLDER=${PROJECT_BINARY_DIR}/share -P ${PROJECT_SOURCE_DIR}/cmake/generated.cmake)
-  install(TARGETS ckpt RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(TARGETS ckpt ckpt-train RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   # Man pages and completions come out of the command's own option tables.
   install(CODE "execute_process(COMMAND \"${CMAKE_COMMAND}\" \"-DCKPT=$<TARGET_FILE:ckpt>\"
     \"-DMAN_FOLDER=\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_MANDIR}/man1\"

@@ -1,0 +1,221 @@
+// TrainingArguments by one table: files, flags, what is said, what is refused, what contradicts itself.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <string>
+#include <vector>
+
+extern "C" {
+#include "trainer/loop/arguments.h"
+#include "trainer/loop/options.h"
+}
+
+namespace {
+
+class Arguments : public testing::Test {
+ protected:
+  void SetUp() override {
+    ckpt_arena_init(&arena_, 1 << 24);
+    ckpt_arguments_init(&arguments_, &arena_);
+    arguments_.say = [](void *arg, const char *text) { static_cast<std::vector<std::string> *>(arg)->push_back(text); };
+    arguments_.say_arg = &said_;
+  }
+  void TearDown() override { ckpt_arena_free(&arena_); }
+
+  ckpt_status read(const char *suffix, const std::string &text) {
+    const std::string path = testing::TempDir() + "arguments" + suffix;
+    std::ofstream(path) << text;
+    error_ = {};
+    const ckpt_status status = ckpt_arguments_read(&arguments_, path.c_str(), &error_);
+    std::remove(path.c_str());
+    return status;
+  }
+  ckpt_status set(const char *name, const char *text) {
+    error_ = {};
+    return ckpt_arguments_set(&arguments_, name, text, &error_);
+  }
+  ckpt_status check(bool has_eval = true) {
+    error_ = {};
+    return ckpt_arguments_check(&arguments_, has_eval, &error_);
+  }
+
+  ckpt_arena arena_;
+  ckpt_arguments arguments_;
+  std::vector<std::string> said_;
+  ckpt_error error_ = {};
+};
+
+TEST_F(Arguments, ReadsJson) {
+  ASSERT_EQ(read(".json", R"({"learning_rate": 2e-5, "max_steps": 10, "warmup_steps": 0.1, "save_total_limit": null,
+      "eval_strategy": "steps", "eval_steps": 5, "lr_scheduler_kwargs": {"num_cycles": 2}, "report_to": ["wandb"],
+      "dataloader_num_workers": 4, "tf32": null, "_n_gpu": 1})"),
+            CKPT_OK)
+      << error_.message;
+  EXPECT_EQ(arguments_.learning_rate, 2e-5);
+  EXPECT_EQ(arguments_.max_steps, 10);
+  EXPECT_EQ(arguments_.warmup_steps, 0.1);
+  EXPECT_EQ(arguments_.save_total_limit, CKPT_ARGUMENT_NONE);
+  EXPECT_STREQ(arguments_.lr_scheduler_kwargs, R"({"num_cycles": 2})");
+  ASSERT_EQ(said_.size(), 2u);
+  EXPECT_EQ(said_[0], "report_to [\"wandb\"]: it is not written; metrics stay in OUT/log.jsonl");
+  EXPECT_EQ(check(), CKPT_OK) << error_.message;
+}
+
+TEST_F(Arguments, ReadsYaml) {
+  ASSERT_EQ(read(".yaml",
+                 "# a run\nlearning_rate: 2e-5\nmax_steps: 10\neval_strategy: \"no\"\nsave_total_limit: ~\n"
+                 "dataloader_drop_last: true\nlr_scheduler_kwargs:\n  num_cycles: 2\nreport_to: [none]\n"),
+            CKPT_OK)
+      << error_.message;
+  EXPECT_EQ(arguments_.learning_rate, 2e-5);
+  EXPECT_TRUE(arguments_.dataloader_drop_last);
+  EXPECT_STREQ(arguments_.eval_strategy, "no");
+  EXPECT_EQ(read(".yml", "learning_rate: 1e-4\nmax_steps: [1, 2\n"), CKPT_EINVAL);
+  EXPECT_NE(std::string(error_.message).find("line 3"), std::string::npos) << error_.message;
+}
+
+TEST_F(Arguments, SaysTheLineOfBrokenJson) {
+  EXPECT_EQ(read(".json", "{\n\"seed\": 1,\n\"max_steps\": }"), CKPT_EINVAL);
+  EXPECT_NE(std::string(error_.message).find("line 3"), std::string::npos) << error_.message;
+}
+
+TEST_F(Arguments, NamesTheNearest) {
+  EXPECT_EQ(read(".json", R"({"learning_rat": 1})"), CKPT_EINVAL);
+  EXPECT_STREQ(error_.message, "there is no argument learning_rat (did you mean learning_rate?)");
+}
+
+TEST_F(Arguments, FlagsHaveDashesOrUnderscoresAndTypes) {
+  EXPECT_EQ(set("learning-rate", "3e-4"), CKPT_OK);
+  EXPECT_EQ(arguments_.learning_rate, 3e-4);
+  EXPECT_EQ(set("evaluation_strategy", "epoch"), CKPT_OK);
+  EXPECT_STREQ(arguments_.eval_strategy, "epoch");
+  EXPECT_EQ(set("max_steps", "ten"), CKPT_EINVAL);
+  EXPECT_EQ(set("max_steps", "1.5"), CKPT_EINVAL);
+  EXPECT_EQ(set("dataloader_drop_last", "yes"), CKPT_OK);
+  EXPECT_TRUE(arguments_.dataloader_drop_last);
+  EXPECT_EQ(set("bf16", "false"), CKPT_OK);
+  EXPECT_EQ(set("fp16", "true"), CKPT_EINVAL);
+  EXPECT_STREQ(error_.message, "fp16 true: f32 alone");
+  EXPECT_EQ(set("label_smoothing_factor", "0.0"), CKPT_OK);
+  EXPECT_EQ(set("label_smoothing_factor", "0.1"), CKPT_EINVAL);
+  EXPECT_EQ(set("fsdp", ""), CKPT_OK);
+  EXPECT_EQ(set("fsdp", "full_shard"), CKPT_EINVAL);
+  EXPECT_TRUE(said_.empty());
+}
+
+TEST_F(Arguments, RefusesContradictions) {
+  const std::vector<std::vector<std::pair<const char *, const char *>>> wrong = {
+      {{"load_best_model_at_end", "true"}},
+      {{"load_best_model_at_end", "true"}, {"eval_strategy", "steps"}, {"eval_steps", "3"}, {"save_steps", "10"}},
+      {{"load_best_model_at_end", "true"}, {"eval_strategy", "epoch"}, {"save_strategy", "steps"}},
+      {{"learning_rate", "-1"}},
+      {{"per_device_train_batch_size", "0"}},
+      {{"gradient_accumulation_steps", "0"}},
+      {{"adam_beta2", "1"}},
+      {{"lr_scheduler_type", "lineal"}},
+      {{"eval_strategy", "sometimes"}},
+      {{"save_strategy", "best"}, {"eval_strategy", "steps"}},
+      {{"logging_steps", "0"}},
+      {{"logging_steps", "2.5"}},
+      {{"optim", "adafactor"}},
+      {{"max_steps", "0"}, {"num_train_epochs", "0"}},
+      {{"metric_for_best_model", "accuracy"}, {"load_best_model_at_end", "true"}, {"eval_strategy", "steps"}},
+  };
+  for (const auto &settings : wrong) {
+    ckpt_arguments_init(&arguments_, &arena_);
+    for (const auto &one : settings) ASSERT_EQ(set(one.first, one.second), CKPT_OK) << one.first;
+    EXPECT_EQ(check(), CKPT_EINVAL) << settings[0].first << " " << settings[0].second;
+  }
+  ckpt_arguments_init(&arguments_, &arena_);
+  ASSERT_EQ(set("eval_strategy", "steps"), CKPT_OK);
+  EXPECT_EQ(check(false), CKPT_EINVAL);
+  EXPECT_EQ(check(true), CKPT_OK);
+}
+
+TEST_F(Arguments, GoRoundThroughJson) {
+  ASSERT_EQ(set("learning_rate", "0.1"), CKPT_OK);
+  ASSERT_EQ(set("lr_scheduler_type", "cosine"), CKPT_OK);
+  ASSERT_EQ(set("save_total_limit", "3"), CKPT_OK);
+  const std::string json = ckpt_arguments_json(&arguments_, &arena_);
+  ckpt_arguments_init(&arguments_, &arena_);
+  ASSERT_EQ(read(".json", json), CKPT_OK) << error_.message;
+  EXPECT_EQ(ckpt_arguments_json(&arguments_, &arena_), json);
+}
+
+ckpt_status parse(std::vector<std::string> words, ckpt_command *command, ckpt_error *err) {
+  std::vector<char *> argv;
+  words.insert(words.begin(), "ckpt-train");
+  for (auto &word : words) argv.push_back(&word[0]);
+  return ckpt_command_parse(command, int(argv.size()), argv.data(), nullptr, nullptr, err);
+}
+
+TEST(Command, ReadsItsOwnOptionsAndTheArguments) {
+  ckpt_command command = {};
+  ckpt_error err = {};
+  ASSERT_EQ(parse({"--model",
+                   "m",
+                   "--data",
+                   "a.jsonl",
+                   "--data=b.jsonl",
+                   "-o",
+                   "out",
+                   "--learning-rate",
+                   "1e-3",
+                   "--dataloader_drop_last",
+                   "--max_length",
+                   "64",
+                   "--mesh",
+                   "dp_shard=4",
+                   "--stage=3",
+                   "--packing",
+                   "document",
+                   "--no_eval_on_start",
+                   "--save-format",
+                   "dcp,torch"},
+                  &command, &err),
+            CKPT_OK)
+      << err.message;
+  EXPECT_EQ(command.n_data, 2u);
+  EXPECT_STREQ(command.data[1], "b.jsonl");
+  EXPECT_EQ(command.arguments.learning_rate, 1e-3);
+  EXPECT_TRUE(command.arguments.dataloader_drop_last);
+  EXPECT_EQ(command.train.n_ranks, 4u);
+  EXPECT_EQ(command.train.stage, 3u);
+  EXPECT_EQ(command.train.packing, CKPT_PACKING_DOCUMENT);
+  EXPECT_EQ(command.train.max_length, 64u);
+  ckpt_command_free(&command);
+}
+
+TEST(Command, RefusesWhatCannotBeMeant) {
+  const std::vector<std::vector<std::string>> wrong = {{"--learning_rat", "1"},
+                                                       {"--mesh", "tp=2"},
+                                                       {"--ranks", "2", "--mesh", "dp_shard=3"},
+                                                       {"--stage", "4"},
+                                                       {"--packing", "yes"},
+                                                       {"stray"},
+                                                       {"--ranks"},
+                                                       {"--save-format", "hf"},
+                                                       {"--init", "zeros"},
+                                                       {"--force=1"},
+                                                       {"--max_steps", "many"},
+                                                       {"--device", "cuda"},
+                                                       {"--resume", "last", "--force"},
+                                                       {"--early_stopping_patience", "2"}};
+  for (auto words : wrong) {
+    ckpt_command command = {};
+    ckpt_error err = {};
+    words.insert(words.end(), {"--model", "m", "--data", "d", "-o", "o"});
+    EXPECT_EQ(parse(words, &command, &err), CKPT_EINVAL) << words[0];
+    EXPECT_NE(err.message[0], '\0');
+    ckpt_command_free(&command);
+  }
+  ckpt_command command = {};
+  ckpt_error err = {};
+  EXPECT_EQ(parse({"--rank", "2"}, &command, &err), CKPT_EINVAL);
+  EXPECT_STREQ(err.message, "there is no option --rank (did you mean --ranks?)");
+  ckpt_command_free(&command);
+}
+
+}  // namespace

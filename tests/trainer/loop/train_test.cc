@@ -1,0 +1,604 @@
+// Whole runs of ckpt-train on tiny models: the Trainer's curves, ranks and stages, resuming, what is kept and removed,
+// and what a run refuses.
+#include <gtest/gtest.h>
+#include <jansson.h>
+#include <sys/wait.h>
+
+#include <cmath>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+extern "C" {
+#include "libckpt/ckpt.h"
+}
+
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::string data_folder = std::string(CKPT_TESTS_DIR) + "/data/training/";
+
+struct Outcome {
+  int code;
+  std::string text; /* of stderr */
+};
+
+class Train : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::path(testing::TempDir()) / ("ckpt_train_" + std::to_string(getpid()));
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  std::string at(const std::string &name) const { return (folder_ / name).string(); }
+
+  Outcome run(const std::string &words) {
+    const std::string said = at("stderr");
+    const std::string command =
+        std::string(CKPT_BINARY_DIR) + "/bin/ckpt-train " + words + " >" + at("stdout") + " 2>" + said;
+    const int status = std::system(command.c_str());
+    std::ifstream file(said);
+    std::stringstream text;
+    text << file.rdbuf();
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status), text.str()};
+  }
+
+  // A run on the common data, in `out`.
+  Outcome train(const std::string &out, const std::string &words, const std::string &model = "llama") {
+    return run("--model " + data_folder + model + " --data " + data_folder + "rows.jsonl -o " + at(out) +
+               " --threads 1 --learning_rate 5e-3 " + words);
+  }
+
+  struct Row {
+    double loss, norm, rate, epoch;
+  };
+  std::vector<Row> log(const std::string &out, const char *key = "loss") {
+    std::vector<Row> rows;
+    std::ifstream file(at(out) + "/log.jsonl");
+    for (std::string line; std::getline(file, line);) {
+      json_t *row = json_loads(line.c_str(), 0, nullptr);
+      EXPECT_NE(row, nullptr) << line;
+      const auto number = [row](const char *name) { return json_number_value(json_object_get(row, name)); };
+      if (json_object_get(row, key) != nullptr)
+        rows.push_back({number(key), number("grad_norm"), number("learning_rate"), number("epoch")});
+      json_decref(row);
+    }
+    return rows;
+  }
+
+  std::string bytes(const std::string &path) {
+    std::ifstream file(at(path), std::ios::binary);
+    std::stringstream text;
+    text << file.rdbuf();
+    return text.str();
+  }
+
+  // Tensors of a checkpoint.
+  std::map<std::string, std::vector<float>> tensors(const std::string &path) {
+    std::map<std::string, std::vector<float>> all;
+    ckpt_index *index = nullptr;
+    ckpt_error err = {};
+    EXPECT_EQ(ckpt_open(&index, at(path).c_str(), nullptr, &err), CKPT_OK) << err.message;
+    for (size_t i = 0; index != nullptr && i < ckpt_index_count(index); i++) {
+      const ckpt_tensor *tensor = ckpt_index_at(index, i);
+      std::vector<float> values(tensor->n_elements);
+      EXPECT_EQ(ckpt_read(index, tensor, nullptr, CKPT_F32, values.data(), values.size() * 4, &err), CKPT_OK);
+      all[tensor->name] = values;
+    }
+    ckpt_index_free(index);
+    return all;
+  }
+
+  std::vector<std::string> checkpoints(const std::string &out) {
+    std::vector<std::string> names;
+    for (const auto &entry : fs::directory_iterator(at(out)))
+      if (entry.path().filename().string().rfind("checkpoint-", 0) == 0)
+        names.push_back(entry.path().filename().string());
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+
+  fs::path folder_;
+};
+
+// ---- curves ---------------------------------------------------------------------------------------------------------
+
+const char *const curve_words =
+    "--per_device_train_batch_size 2 --gradient_accumulation_steps 2 --max_steps 40 --weight_decay 0.1 "
+    "--lr_scheduler_type cosine --warmup_steps 4 --adam_beta2 0.95 --train_sampling_strategy sequential --quiet "
+    "--eval_strategy steps --eval_steps 40 --save_strategy no ";
+
+TEST_F(Train, FollowsTheTrainer) {
+  json_t *golden = json_load_file((data_folder + "curves.json").c_str(), 0, nullptr);
+  ASSERT_NE(golden, nullptr);
+  for (const char *family : {"gpt2", "llama", "mistral", "qwen2"}) {
+    const Outcome done = train(family, std::string(curve_words) + "--eval-data " + data_folder + "eval.jsonl", family);
+    ASSERT_EQ(done.code, 0) << done.text;
+    const json_t *curve = json_object_get(json_object_get(golden, "curves"), family);
+    const json_t *steps = json_object_get(curve, "steps");
+    const auto rows = log(family);
+    ASSERT_EQ(rows.size(), 40u);
+    for (size_t i = 0; i < 40; i++) {
+      const auto wanted = [&](const char *key) {
+        return json_number_value(json_object_get(json_array_get(steps, i), key));
+      };
+      EXPECT_NEAR(rows[i].loss, wanted("loss"), (i < 10 ? 1e-6 : 1e-5) * wanted("loss")) << family << " " << i;
+      EXPECT_NEAR(rows[i].norm, wanted("grad_norm"), (i < 10 ? 1e-5 : 1e-4) * wanted("grad_norm"))
+          << family << " " << i;
+      EXPECT_EQ(rows[i].rate, wanted("learning_rate")) << family << " " << i;
+      EXPECT_EQ(rows[i].epoch, wanted("epoch")) << family << " " << i;
+    }
+    const auto evaluated = log(family, "eval_loss");
+    ASSERT_EQ(evaluated.size(), 1u);
+    EXPECT_NEAR(evaluated[0].loss, json_number_value(json_object_get(curve, "eval_loss")), 1e-5) << family;
+  }
+  json_decref(golden);
+}
+
+// ---- ranks ----------------------------------------------------------------------------------------------------------
+
+TEST_F(Train, AnyRanksAndStagesGiveTheCurveOfOne) {
+  const std::string common =
+      "--max_steps 10 --weight_decay 0.1 --lr_scheduler_type cosine --quiet --save_steps 10 "
+      "--eval-data " +
+      data_folder +
+      "eval.jsonl --eval_strategy steps --eval_steps 5 "
+      "--per_device_eval_batch_size 3 --per_device_train_batch_size ";
+  ASSERT_EQ(train("one", common + "8").code, 0);
+  ASSERT_EQ(train("accumulated", common + "2 --gradient_accumulation_steps 4").code, 0);
+  const auto one = log("one"), one_eval = log("one", "eval_loss");
+  const auto weights = tensors("one");
+  ASSERT_EQ(one.size(), 10u);
+  ASSERT_EQ(one_eval.size(), 2u);
+  std::vector<std::string> outs = {"accumulated"};
+  for (int n : {2, 4, 8}) {
+    std::string first;
+    for (int stage : {0, 1, 2, 3}) {
+      const std::string out = "n" + std::to_string(n) + "s" + std::to_string(stage);
+      const Outcome done = train(
+          out, common + std::to_string(8 / n) + " --ranks " + std::to_string(n) + " --stage " + std::to_string(stage));
+      ASSERT_EQ(done.code, 0) << out << done.text;
+      outs.push_back(out);
+      if (stage == 0) first = bytes(out + "/model.safetensors");
+      EXPECT_EQ(bytes(out + "/model.safetensors"), first) << "stages differ: " << out;
+    }
+  }
+  for (const auto &out : outs) {
+    const auto rows = log(out), evaluated = log(out, "eval_loss");
+    ASSERT_EQ(rows.size(), 10u) << out;
+    for (size_t i = 0; i < 10; i++) {
+      EXPECT_NEAR(rows[i].loss, one[i].loss, 1e-6 * one[i].loss) << out << " " << i;
+      EXPECT_NEAR(rows[i].norm, one[i].norm, 1e-5 * one[i].norm) << out << " " << i;
+    }
+    for (size_t i = 0; i < 2; i++) EXPECT_NEAR(evaluated[i].loss, one_eval[i].loss, 1e-6) << out;
+    for (const auto &[name, values] : tensors(out)) {
+      const auto &wanted = weights.at(name);
+      float largest = 0;
+      for (float x : wanted) largest = std::max(largest, std::fabs(x));
+      for (size_t i = 0; i < values.size(); i++)
+        ASSERT_NEAR(values[i], wanted[i], 1e-5 * largest) << out << " " << name;
+    }
+  }
+}
+
+TEST_F(Train, UnevenRanksGiveTheSameBitsForAnyThreads) {
+  const std::string common =
+      "--max_steps 8 --quiet --save_steps 4 --per_device_train_batch_size 2 --ranks 3 --stage 2 ";
+  ASSERT_EQ(train("a", common).code, 0);
+  ASSERT_EQ(train("b", common + "--threads 3").code, 0);
+  EXPECT_EQ(bytes("a/model.safetensors"), bytes("b/model.safetensors"));
+  EXPECT_EQ(log("a").back().loss, log("b").back().loss);
+}
+
+// ---- checkpoints ----------------------------------------------------------------------------------------------------
+
+TEST_F(Train, ResumesToTheSameBytesTwiceInARow) {
+  const std::string common =
+      "--max_steps 24 --lr_scheduler_type linear --quiet --per_device_train_batch_size 2 "
+      "--gradient_accumulation_steps 3 --packing document --max_length 10 ";
+  ASSERT_EQ(train("whole", common + "--save_steps 24").code, 0);
+  ASSERT_EQ(train("cut", common + "--save_steps 7").code, 0);
+  for (int i = 0; i < 2; i++) {
+    fs::remove_all(at("cut/checkpoint-24"));
+    fs::remove_all(at("cut/checkpoint-21"));
+    if (i == 1) fs::remove_all(at("cut/checkpoint-14"));
+    fs::remove(at("cut/model.safetensors"));
+    const Outcome done = train("cut", common + "--save_steps 7 --resume last");
+    ASSERT_EQ(done.code, 0) << done.text;
+    EXPECT_EQ(bytes("cut/model.safetensors"), bytes("whole/model.safetensors"));
+  }
+  const auto whole = log("whole"), cut = log("cut");
+  ASSERT_EQ(whole.size(), 24u);
+  ASSERT_EQ(cut.size(), 24u);
+  for (size_t i = 0; i < 24; i++) {
+    EXPECT_EQ(cut[i].loss, whole[i].loss) << i;
+    EXPECT_EQ(cut[i].norm, whole[i].norm) << i;
+    EXPECT_EQ(cut[i].rate, whole[i].rate) << i;
+  }
+  const auto a = tensors("whole/checkpoint-24"), b = tensors("cut/checkpoint-24");
+  EXPECT_EQ(a, b);
+  EXPECT_EQ(a.count("optimizer.state.model.norm.weight.exp_avg"), 1u);
+}
+
+TEST_F(Train, ResumesOnOtherRanksAndStages) {
+  const std::string common = "--max_steps 10 --quiet --save_steps 5 ";
+  ASSERT_EQ(train("one", common + "--per_device_train_batch_size 4").code, 0);
+  for (const char *mesh :
+       {"--ranks 2 --per_device_train_batch_size 2 --stage 3", "--ranks 4 --per_device_train_batch_size 1",
+        "--per_device_train_batch_size 1 --gradient_accumulation_steps 4"}) {
+    fs::remove_all(at("other"));
+    fs::copy(at("one"), at("other"), fs::copy_options::recursive);
+    fs::remove_all(at("other/checkpoint-10"));
+    const Outcome done = train("other", common + mesh + " --resume last");
+    ASSERT_EQ(done.code, 0) << done.text;
+    const auto a = log("one"), b = log("other");
+    for (size_t i = 0; i < 10; i++) EXPECT_NEAR(a[i].loss, b[i].loss, 1e-6 * a[i].loss) << mesh << i;
+    const auto wanted = tensors("one/checkpoint-10"), found = tensors("other/checkpoint-10");
+    for (const auto &[name, values] : wanted) {
+      float largest = 1e-6f;
+      for (float x : values) largest = std::max(largest, std::fabs(x));
+      for (size_t i = 0; i < values.size(); i++) ASSERT_NEAR(found.at(name)[i], values[i], 2e-5 * largest) << name;
+    }
+  }
+  const Outcome refused = train("one", common + "--per_device_train_batch_size 2 --resume last");
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_NE(refused.text.find("its steps had 4 rows, here they have 2"), std::string::npos) << refused.text;
+}
+
+TEST_F(Train, EveryFormatIsGoneOnFrom) {
+  for (const char *format : {"dcp", "torch", "universal", "zero"}) {
+    const std::string out = std::string("with-") + format;
+    const std::string common = std::string(
+                                   "--max_steps 8 --quiet --save_steps 4 --ranks 2 --stage 1 "
+                                   "--per_device_train_batch_size 2 --save-format ") +
+                               format;
+    const Outcome first = train(out, common);
+    ASSERT_EQ(first.code, 0) << first.text;
+    const std::string whole = bytes(out + "/model.safetensors");
+    fs::remove_all(at(out + "/checkpoint-8"));
+    const Outcome done = train(out, common + " --resume last");
+    ASSERT_EQ(done.code, 0) << format << done.text;
+    EXPECT_EQ(bytes(out + "/model.safetensors"), whole) << format;
+  }
+}
+
+TEST_F(Train, WalksBackPastWhatIsBroken) {
+  const std::string common = "--max_steps 12 --quiet --save_steps 4 --per_device_train_batch_size 4 ";
+  ASSERT_EQ(train("run", common).code, 0);
+  const std::string whole = bytes("run/model.safetensors");
+  fs::remove(at("run/checkpoint-12/__0_0.distcp"));
+  const auto broken = at("run/checkpoint-8/.metadata");
+  fs::resize_file(broken, fs::file_size(broken) / 2);
+  const Outcome done = train("run", common + "--resume last");
+  ASSERT_EQ(done.code, 0) << done.text;
+  EXPECT_NE(done.text.find("checkpoint-12 is skipped"), std::string::npos) << done.text;
+  EXPECT_NE(done.text.find("checkpoint-8 is skipped"), std::string::npos) << done.text;
+  EXPECT_EQ(bytes("run/model.safetensors"), whole);
+  EXPECT_EQ(log("run").size(), 12u);
+}
+
+TEST_F(Train, KeepsAsManyCheckpointsAsAskedAndTheBest) {
+  const std::string common =
+      "--max_steps 12 --quiet --save_steps 2 --per_device_train_batch_size 4 --save_total_limit 2 ";
+  fs::create_directories(at("run"));
+  ASSERT_EQ(train("run", common + "--resume auto").code, 0);
+  EXPECT_EQ(checkpoints("run"), (std::vector<std::string>{"checkpoint-10", "checkpoint-12"}));
+  // Only what this run wrote goes: a folder of another run stays.
+  fs::create_directories(at("other/checkpoint-1"));
+  std::ofstream(at("other/checkpoint-1/mine")) << "x";
+  ASSERT_EQ(train("other", common + "--resume auto").code, 0);
+  EXPECT_EQ(checkpoints("other"), (std::vector<std::string>{"checkpoint-1", "checkpoint-10", "checkpoint-12"}));
+  // The rate is such that the loss grows after a while: the best is not the last.
+  const Outcome best = train("best", common +
+                                         "--learning_rate 0.3 --lr_scheduler_type constant --load_best_model_at_end "
+                                         "--eval_strategy steps --eval_steps 2 --eval-data " +
+                                         data_folder + "eval.jsonl");
+  ASSERT_EQ(best.code, 0) << best.text;
+  const auto losses = log("best", "eval_loss");
+  size_t least = 0;
+  for (size_t i = 0; i < losses.size(); i++)
+    if (losses[i].loss < losses[least].loss) least = i;
+  ASSERT_LT(least + 1, losses.size());
+  const std::string name = "checkpoint-" + std::to_string(2 * (least + 1));
+  EXPECT_TRUE(fs::exists(at("best/" + name))) << name;
+  EXPECT_TRUE(fs::exists(at("best/checkpoint-12")));
+  const auto final_weights = tensors("best"), wanted = tensors("best/" + name);
+  for (const auto &[key, values] : final_weights) EXPECT_EQ(values, wanted.at(key)) << key;
+}
+
+TEST_F(Train, TheBestMayHaveNoCheckpoint) {
+  const Outcome done = train("run",
+                             "--max_steps 12 --per_device_train_batch_size 4 --learning_rate 0.3 --save_steps 12 "
+                             "--lr_scheduler_type constant --load_best_model_at_end --eval_strategy steps --quiet "
+                             "--eval_steps 2 --save-format torch --eval-data " +
+                                 data_folder + "eval.jsonl");
+  ASSERT_EQ(done.code, 0) << done.text;
+  EXPECT_NE(done.text.find("has no checkpoint: the last weights stay"), std::string::npos) << done.text;
+  const auto last = tensors("run/checkpoint-12/state.pt");
+  for (const auto &[key, values] : tensors("run")) EXPECT_EQ(values, last.at(key)) << key;
+}
+
+TEST_F(Train, StopsEarly) {
+  const Outcome done = train("run",
+                             "--max_steps 40 --per_device_train_batch_size 4 --learning_rate 0.3 --save_strategy no "
+                             "--lr_scheduler_type constant --eval_strategy steps --eval_steps 1 "
+                             "--early_stopping_patience 3 --eval-data " +
+                                 data_folder + "eval.jsonl");
+  ASSERT_EQ(done.code, 0) << done.text;
+  EXPECT_NE(done.text.find("early stopping"), std::string::npos);
+  EXPECT_LT(log("run").size(), 40u);
+}
+
+TEST_F(Train, SavesAndStopsWhenAsked) {
+  const std::string words = "--max_steps 100000 --quiet --save_strategy no --per_device_train_batch_size 4 --ranks 2 ";
+  const std::string command = "--model " + data_folder + "llama --data " + data_folder + "rows.jsonl -o " + at("run") +
+                              " --threads 1 --learning_rate 5e-3 " + words;
+  for (const char *signal : {"TERM", "USR1", "INT"}) {
+    const std::string resume = fs::exists(at("run")) ? " --resume last" : "";
+    const std::string script = std::string("bash -c '") + CKPT_BINARY_DIR + "/bin/ckpt-train " + command + resume +
+                               " & pid=$!; sleep 0.6; kill -" + signal + " $pid; wait $pid'";
+    const int status = std::system(script.c_str());
+    EXPECT_EQ(WEXITSTATUS(status), 3) << signal;
+  }
+  const auto names = checkpoints("run");
+  ASSERT_EQ(names.size(), 3u);
+  EXPECT_FALSE(fs::exists(at("run/model.safetensors")));
+}
+
+// ---- what it writes -------------------------------------------------------------------------------------------------
+
+TEST_F(Train, EndsWithAHuggingFaceFolder) {
+  ASSERT_EQ(train("run", "--num_train_epochs 1 --quiet --per_device_train_batch_size 4", "gpt2").code, 0);
+  for (const char *name : {"config.json", "generation_config.json", "model.safetensors", "run.json",
+                           "train_results.json", "log.jsonl", "checkpoint-7/.metadata", "checkpoint-7/config.json"})
+    EXPECT_TRUE(fs::exists(at(std::string("run/") + name))) << name;
+  const auto before = tensors("../../" + data_folder + "gpt2"), after = tensors("run");
+  EXPECT_EQ(after.count("transformer.wte.weight"), 1u);
+  ASSERT_EQ(train("again", "--num_train_epochs 1 --quiet --per_device_train_batch_size 4 --model " + at("run")).code,
+            0);
+}
+
+TEST_F(Train, InitializesFromScratchAlikeOnAnyRanks) {
+  fs::create_directories(at("config"));
+  fs::copy(data_folder + "llama/config.json", at("config/config.json"));
+  const std::string words = " --data " + data_folder +
+                            "rows.jsonl --init scratch --max_steps 3 --quiet --learning_rate 0 "
+                            "--lr_scheduler_type constant ";
+  ASSERT_EQ(run("--model " + at("config") + words + "--per_device_train_batch_size 2 -o " + at("a")).code, 0);
+  ASSERT_EQ(
+      run("--model " + at("config") + words + "--ranks 2 --stage 3 --per_device_train_batch_size 1 -o " + at("b")).code,
+      0);
+  ASSERT_EQ(run("--model " + at("config") + words + "--seed 7 --per_device_train_batch_size 2 -o " + at("c")).code, 0);
+  EXPECT_EQ(bytes("a/model.safetensors"), bytes("b/model.safetensors"));
+  EXPECT_NE(bytes("a/model.safetensors"), bytes("c/model.safetensors"));
+  for (const auto &[name, values] : tensors("a")) {
+    double squares = 0;
+    for (float x : values) squares += double(x) * x;
+    const double deviation = std::sqrt(squares / double(values.size()));
+    if (name.find("norm") == std::string::npos)
+      EXPECT_NEAR(deviation, 0.02, 0.003) << name;
+    else
+      EXPECT_EQ(deviation, 1.0) << name;
+  }
+}
+
+TEST_F(Train, DumpsGradientsThatAreThoseOfAllRanks) {
+  ASSERT_EQ(train("x", "--per_device_train_batch_size 4 --dump-grads " + at("one.safetensors")).code, 0);
+  ASSERT_EQ(
+      train("y", "--per_device_train_batch_size 1 --ranks 4 --stage 2 --dump-grads " + at("four.safetensors")).code, 0);
+  const auto one = tensors("one.safetensors"), four = tensors("four.safetensors");
+  ASSERT_EQ(one.size(), 21u);
+  double squares = 0;
+  for (const auto &[name, values] : one)
+    for (size_t i = 0; i < values.size(); i++) {
+      ASSERT_NEAR(values[i], four.at(name)[i], 1e-6) << name;
+      squares += double(values[i]) * values[i];
+    }
+  ASSERT_EQ(train("z", "--per_device_train_batch_size 4 --max_steps 1 --quiet").code, 0);
+  EXPECT_NEAR(std::sqrt(squares), log("z")[0].norm, 1e-6);
+  ASSERT_EQ(train("l", "--per_device_train_batch_size 4 --dump-logits " + at("logits.safetensors")).code, 0);
+  EXPECT_EQ(tensors("logits.safetensors").at("logits").size() % (4 * 96), 0u);
+}
+
+// ---- adapters -------------------------------------------------------------------------------------------------------
+
+const char *const lora_words =
+    "--per_device_train_batch_size 2 --gradient_accumulation_steps 2 --max_steps 12 --weight_decay 0.1 "
+    "--lr_scheduler_type cosine --warmup_steps 4 --adam_beta2 0.95 --quiet --save_steps 5 "
+    "--train_sampling_strategy sequential ";
+
+// tests/data/make_training_lora.py
+TEST_F(Train, FollowsTheTrainerWithPeft) {
+  json_t *golden = json_load_file((data_folder + "lora.json").c_str(), 0, nullptr), *row;
+  ASSERT_NE(golden, nullptr);
+  const char *name;
+  size_t n_cases = 0;
+  json_object_foreach(golden, name, row) {
+    const std::string out = name, model = json_string_value(json_object_get(row, "model"));
+    const std::string words = lora_words + ("--lora " + data_folder + "lora-" + out);
+    const Outcome done = train(out, words, model);
+    ASSERT_EQ(done.code, 0) << done.text;
+    const auto rows = log(out);
+    const json_t *steps = json_object_get(row, "steps");
+    ASSERT_EQ(rows.size(), json_array_size(steps));
+    for (size_t i = 0; i < rows.size(); i++) {
+      const auto wanted = [&](const char *key) {
+        return json_number_value(json_object_get(json_array_get(steps, i), key));
+      };
+      EXPECT_NEAR(rows[i].loss, wanted("loss"), 1e-6 * wanted("loss")) << out << " " << i;
+      EXPECT_NEAR(rows[i].norm, wanted("grad_norm"), 1e-5 * wanted("grad_norm")) << out << " " << i;
+    }
+    const auto all = tensors(out + "/adapter_model.safetensors");
+    const json_t *norms = json_object_get(row, "norms");
+    ASSERT_EQ(all.size(), json_object_size(norms)) << out;
+    for (const auto &[key, values] : all) {
+      double squares = 0;
+      for (float x : values) squares += double(x) * x;
+      const double wanted = json_number_value(json_object_get(norms, key.c_str()));
+      EXPECT_NEAR(std::sqrt(squares), wanted, 1e-5 * wanted) << out << " " << key;
+    }
+    // Resumed, to the same bytes; on two ranks, to the same values.
+    const std::string whole = bytes(out + "/adapter_model.safetensors");
+    fs::remove_all(at(out + "/checkpoint-12"));
+    fs::remove_all(at(out + "/checkpoint-10"));
+    const Outcome again = train(out, words + " --resume last", model);
+    ASSERT_EQ(again.code, 0) << again.text;
+    EXPECT_EQ(bytes(out + "/adapter_model.safetensors"), whole);
+    std::string ranks = words;
+    ranks.replace(ranks.find("batch_size 2"), 12, "batch_size 1");
+    ASSERT_EQ(train(out + "-ranks", ranks + " --ranks 2 --stage 3", model).code, 0);
+    for (const auto &[key, values] : tensors(out + "-ranks/adapter_model.safetensors"))
+      for (size_t i = 0; i < values.size(); i++) ASSERT_NEAR(values[i], all.at(key)[i], 1e-5) << key;
+    n_cases++;
+  }
+  EXPECT_EQ(n_cases, 5u);
+  json_decref(golden);
+}
+
+TEST_F(Train, ANewAdapterChangesNothingYet) {
+  std::ofstream(at("lora.json")) << R"({"r": 4, "target_modules": ["q_proj", "down_proj"], "peft_type": "LORA"})";
+  ASSERT_EQ(train("a", "--max_steps 2 --quiet --per_device_train_batch_size 4 --lora " + at("lora.json")).code, 0);
+  ASSERT_EQ(train("b", "--max_steps 2 --quiet --per_device_train_batch_size 4").code, 0);
+  EXPECT_EQ(log("a")[0].loss, log("b")[0].loss);
+  EXPECT_LT(log("a")[0].norm, log("b")[0].norm);
+  EXPECT_EQ(tensors("a/adapter_model.safetensors").size(), 8u);
+  EXPECT_FALSE(fs::exists(at("a/config.json")));
+  EXPECT_NE(bytes("a/adapter_config.json").find("\"alpha_pattern\": {}"), std::string::npos);
+  const Outcome plan = train("c", "--plan --lora " + at("lora.json"));
+  EXPECT_NE(bytes("stdout").find("trained: 704 of 8528 parameters"), std::string::npos) << bytes("stdout");
+  const std::vector<std::pair<std::string, std::string>> wrong = {
+      {R"({"use_qalora": true})", "use_qalora true"},
+      {R"({"bias": "all"})", "bias \"all\""},
+      {R"({"target_modules": ["nothing"]})", "no linear layer of LlamaForCausalLM is called so"},
+      {R"({"r": 0})", "gets rank 0"},
+      {R"({"peft_type": "IA3"})", "it has to be LORA"},
+      {R"({"target_modules": "(["})", "(["},
+      {R"({"r": )", "line 1"}};
+  for (const auto &[text, what] : wrong) {
+    std::ofstream(at("wrong.json")) << text;
+    const Outcome done = train("d", "--lora " + at("wrong.json"));
+    EXPECT_EQ(done.code, 1) << text;
+    EXPECT_NE(done.text.find(what), std::string::npos) << done.text;
+  }
+}
+
+// ---- data -----------------------------------------------------------------------------------------------------------
+
+// Two rows in one block: what stands in the first changes nothing in the second's loss where documents are kept apart.
+TEST_F(Train, PackedDocumentsDoNotSeeEachOther) {
+  const auto loss = [&](const std::string &first, const std::string &packing, int number) {
+    const std::string rows = at("rows.jsonl"), out = "run" + packing + std::to_string(number);
+    std::ofstream(rows) << "{\"input_ids\": " << first << ", \"labels\": [-100, -100, -100, -100]}\n"
+                        << "{\"input_ids\": [9, 8, 7, 6, 5]}\n";
+    const Outcome done =
+        run("--model " + data_folder + "llama --data " + rows + " -o " + at(out) + " --max_length 9 --packing " +
+            packing + " --max_steps 1 --quiet --save_strategy no --train_sampling_strategy sequential");
+    EXPECT_EQ(done.code, 0) << done.text;
+    return log(out).at(0).loss;
+  };
+  EXPECT_EQ(loss("[1, 2, 3, 4]", "document", 1), loss("[50, 60, 70, 80]", "document", 2));
+  EXPECT_NE(loss("[1, 2, 3, 4]", "concat", 1), loss("[50, 60, 70, 80]", "concat", 2));
+  const std::string rows = at("alone.jsonl");
+  std::ofstream(rows) << "{\"input_ids\": [9, 8, 7, 6, 5]}\n";
+  ASSERT_EQ(
+      run("--model " + data_folder + "llama --data " + rows + " -o " + at("alone") + " --max_steps 1 --quiet").code, 0);
+  EXPECT_NEAR(log("alone").at(0).loss, loss("[1, 2, 3, 4]", "document", 3), 1e-6);
+}
+
+// ---- refusals -------------------------------------------------------------------------------------------------------
+
+TEST_F(Train, RefusesWhatItCannotDo) {
+  const std::string model = "--model " + data_folder + "llama ", data = "--data " + data_folder + "rows.jsonl ";
+  ASSERT_EQ(train("there", "--max_steps 2 --quiet --save_steps 1 --per_device_train_batch_size 4").code, 0);
+  ASSERT_EQ(train("gpt2-run", "--max_steps 2 --quiet --per_device_train_batch_size 4", "gpt2").code, 0);
+  std::ofstream(at("nothing.jsonl")) << "{\"input_ids\": [1, 2], \"labels\": [-100, -100]}\n";
+  std::ofstream(at("broken.jsonl")) << "{\"input_ids\": [1, 2]}\n{\"input_ids\": [1, 2\n";
+  std::ofstream(at("empty.jsonl")) << "";
+  std::ofstream(at("args.json")) << "{\"learning_rate\": }";
+  std::ofstream(at("typo.json")) << "{\"learning_rat\": 1}";
+  const struct {
+    std::string words;
+    int code;
+    std::string what;
+  } cases[] = {
+      {model + data + "-o " + at("there"), 1,
+       "it is there already (--resume last goes on from it, --force moves it aside)"},
+      {model + data + "-o " + at("x") + " --resume last", 1, "there is no checkpoint to go on from"},
+      {model + "--data " + at("nothing.jsonl") + " -o " + at("x1"), 1, "step 1 has no token to learn from"},
+      {model + "--data " + at("broken.jsonl") + " -o " + at("x2") + " --train_sampling_strategy sequential", 1,
+       "broken.jsonl: line 2: it is no JSON"},
+      {model + "--data " + at("broken.jsonl") + " -o " + at("x3") + " --packing document", 1, "line 2"},
+      {model + "--data " + at("empty.jsonl") + " -o " + at("x4"), 1, "there is no row to train on"},
+      {model + "--data " + at("none.jsonl") + " -o " + at("x5"), 1, "none.jsonl"},
+      {model + data + "-o " + at("x6") + " --max_length 33", 1, "the model has 32 positions"},
+      {model + data + "-o " + at("x7") + " --resume " + at("gpt2-run/checkpoint-2") +
+           " --per_device_train_batch_size 4",
+       1, "embed_tokens"},
+      {model + data + "-o " + at("x8") + " --resume " + at("there"), 1, "no run can go on from it"},
+      {model + data + "-o " + at("gpt2-run") + " --per_device_train_batch_size 4 --resume " + at("there/checkpoint-1"),
+       1, "and the checkpoint is one of run"},
+      {model + data + "-o " + at("x9") + " --args " + at("args.json"), 2, "args.json: line 1"},
+      {model + data + "-o " + at("x10") + " --args " + at("typo.json"), 2, "did you mean learning_rate?"},
+      {model + data + "-o " + at("x11") + " --load_best_model_at_end", 2, "the best needs eval_strategy"},
+      {model + data + "-o " + at("x12") + " --bf16", 2, "bf16 true"},
+      {model + "-o " + at("x13"), 2, "--data has to be given"},
+      {"--model " + at("nowhere") + " " + data + "-o " + at("x14"), 1, "nowhere"},
+      {"--model " + at("") + " --init scratch " + data + "-o " + at("x15"), 1, "there is no config.json in it"},
+  };
+  for (const auto &one : cases) {
+    const Outcome done = run(one.words);
+    EXPECT_EQ(done.code, one.code) << one.words << "\n" << done.text;
+    EXPECT_NE(done.text.find(one.what), std::string::npos) << one.words << "\n" << done.text;
+  }
+}
+
+// A row that is broken is met by the rank that reads it; the others do not wait for it.
+TEST_F(Train, ARankThatFailsEndsAll) {
+  std::ofstream rows(at("rows.jsonl"));
+  for (int i = 0; i < 8; i++) rows << (i == 6 ? "{\"input_ids\": [1, 999]}\n" : "{\"input_ids\": [1, 2, 3]}\n");
+  rows.close();
+  const Outcome done = run("--model " + data_folder + "llama --data " + at("rows.jsonl") + " -o " + at("run") +
+                           " --ranks 4 --stage 3 --per_device_train_batch_size 1 --train_sampling_strategy sequential");
+  EXPECT_EQ(done.code, 1);
+  EXPECT_NE(done.text.find("rank 2: line 7: input_ids[1] is 999"), std::string::npos) << done.text;
+}
+
+TEST_F(Train, MovesAnOldRunAside) {
+  ASSERT_EQ(train("run", "--max_steps 1 --quiet --per_device_train_batch_size 4").code, 0);
+  const std::string old = bytes("run/run.json");
+  ASSERT_EQ(train("run", "--max_steps 1 --quiet --force --per_device_train_batch_size 4").code, 0);
+  EXPECT_EQ(bytes("run.1/run.json"), old);
+  EXPECT_NE(bytes("run/run.json"), old);
+}
+
+// A rate that makes the weights infinite: the step is not taken, and the run ends where none may be skipped.
+TEST_F(Train, SkipsStepsThatAreNotFinite) {
+  const std::string words =
+      "--max_steps 6 --quiet --learning_rate 1e38 --lr_scheduler_type constant --adam_epsilon 1e-30 "
+      "--weight_decay 1e3 --max_grad_norm 0 --save_strategy no --per_device_train_batch_size 4 ";
+  const Outcome refused = train("a", words);
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_NE(refused.text.find("(--max-skipped)"), std::string::npos) << refused.text;
+  const Outcome skipped = train("b", words + "--max-skipped 10");
+  EXPECT_EQ(skipped.code, 0) << skipped.text;
+  EXPECT_NE(skipped.text.find("is skipped"), std::string::npos);
+}
+
+TEST_F(Train, PlansWithoutTraining) {
+  const Outcome done = train("run", "--plan --ranks 2 --stage 3");
+  EXPECT_EQ(done.code, 0) << done.text;
+  const std::string said = bytes("stdout");
+  EXPECT_NE(said.find("8528 parameters"), std::string::npos) << said;
+  EXPECT_NE(said.find("rank 1:"), std::string::npos) << said;
+  EXPECT_FALSE(fs::exists(at("run")));
+}
+
+}  // namespace

@@ -1,0 +1,51 @@
+/* dump.c - what --dump-grads and --dump-logits write: one safetensors file, through a plan. */
+#include <stdlib.h>
+
+#include "libckpt/base/error.h"
+#include "trainer/loop/job.h"
+
+ckpt_status ckpt_dump_gradients(const ckpt_rank *r, const char *path, ckpt_error *err) {
+  ckpt_plan *plan = NULL;
+  uint32_t sink;
+  CKPT_TRY(ckpt_plan_new(&plan, err));
+  ckpt_status status = ckpt_plan_output(plan, path, "safetensors", true, &sink, err);
+  if (status == CKPT_OK)
+    status = ckpt_model_save_rows(plan, sink, r->job->trained, r->sharded->gradients, CKPT_F32, err);
+  if (status == CKPT_OK) status = ckpt_plan_run(plan, NULL, err);
+  ckpt_plan_free(plan);
+  return status;
+}
+
+static ckpt_status write_logits(const float *logits, const ckpt_token_batch *batch, uint64_t vocabulary,
+                                const char *path, ckpt_error *err) {
+  const uint64_t shape[] = {batch->n_rows, batch->length, vocabulary};
+  ckpt_plan *plan = NULL;
+  ckpt_expr *expr;
+  uint32_t sink;
+  CKPT_TRY(ckpt_plan_new(&plan, err));
+  ckpt_status status = ckpt_plan_output(plan, path, "safetensors", true, &sink, err);
+  if (status == CKPT_OK) status = ckpt_expr_memory(&expr, plan, CKPT_F32, 3, shape, logits, err);
+  if (status == CKPT_OK) status = ckpt_plan_add(plan, sink, "logits", expr, err);
+  if (status == CKPT_OK) status = ckpt_plan_run(plan, NULL, err);
+  ckpt_plan_free(plan);
+  return status;
+}
+
+ckpt_status ckpt_dump_logits(ckpt_rank *r, const char *path, ckpt_error *err) {
+  const ckpt_job *job = r->job;
+  uint64_t first, n_rows;
+  ckpt_order_rows(&job->order, 0, 0, 0, &first, &n_rows);
+  CKPT_TRY(ckpt_batch_load(&r->eval_batch, job->data, &job->order, 0, first, n_rows,
+                           job->options->packing == CKPT_PACKING_DOCUMENT, &r->sample, err));
+  ckpt_token_batch batch = r->eval_batch.batch;
+  ckpt_forward_result result;
+  if (job->lora != NULL)
+    CKPT_TRY(ckpt_lora_merge(job->lora, r->device, r->merged, r->norms, r->base, r->sharded->weights, err));
+  CKPT_TRY(ckpt_rank_executor(r, batch.n_rows, batch.length, err));
+  batch.logits = calloc((size_t)batch.n_rows * batch.length, job->model->vocabulary * sizeof(float));
+  CKPT_TRY_ALLOC(batch.logits, err);
+  ckpt_status status = ckpt_executor_forward(r->executor, &batch, &result, err);
+  if (status == CKPT_OK) status = write_logits(batch.logits, &batch, job->model->vocabulary, path, err);
+  free(batch.logits);
+  return status;
+}

@@ -1,0 +1,52 @@
+/* evaluate.c - the loss over the data to evaluate on: batches are cut as one process cuts them and dealt out whole, and
+ * the mean of their means, weighted by rows, is taken in their order. So it is the same for any number of ranks. */
+#include <stdlib.h>
+
+#include "libckpt/base/error.h"
+#include "trainer/loop/job.h"
+
+static ckpt_status evaluate_batches(ckpt_rank *r, const ckpt_order *order, uint64_t n, double *means, double *rows,
+                                    ckpt_error *err) {
+  const ckpt_job *job = r->job;
+  for (uint64_t k = r->collective->rank; k < n; k += r->collective->size) {
+    uint64_t first, n_rows;
+    ckpt_forward_result result;
+    ckpt_order_rows(order, k, 0, 0, &first, &n_rows);
+    CKPT_TRY(ckpt_batch_load(&r->eval_batch, job->eval_data, order, 0, first, n_rows,
+                             job->options->packing == CKPT_PACKING_DOCUMENT, &r->sample, err));
+    if (r->eval_batch.n_targets == 0) continue; /* it has no mean */
+    CKPT_TRY(ckpt_rank_executor(r, r->eval_batch.batch.n_rows, r->eval_batch.batch.length, err));
+    CKPT_TRY(ckpt_executor_forward(r->executor, &r->eval_batch.batch, &result, err));
+    means[k] = result.loss_sum / (double)result.n_targets;
+    rows[k] = (double)n_rows;
+  }
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_rank_evaluate(ckpt_rank *r, double *loss, ckpt_error *err) {
+  const ckpt_job *job = r->job;
+  const ckpt_order order = {.n_samples = ckpt_dataset_count(job->eval_data),
+                            .batch = (uint64_t)job->arguments->per_device_eval_batch_size,
+                            .accumulation = 1,
+                            .ranks = 1,
+                            .is_sequential = true};
+  const uint64_t n = ckpt_order_batches(&order);
+  const double begin = ckpt_seconds();
+  double *means = calloc(2 * n, sizeof *means), *rows = means == NULL ? NULL : means + n;
+  CKPT_TRY_ALLOC(means, err);
+  ckpt_status status = ckpt_rank_gather(r, err);
+  if (status == CKPT_OK) status = evaluate_batches(r, &order, n, means, rows, err);
+  if (status == CKPT_OK) status = ckpt_collective_sum(r->collective, means, 2 * n, err);
+  double sum = 0, n_rows = 0;
+  for (uint64_t k = 0; k < n; k++) {
+    sum += means[k] * rows[k];
+    n_rows += rows[k];
+  }
+  *loss = n_rows == 0 ? 0 : sum / n_rows;
+  free(means);
+  if (status == CKPT_OK && n_rows == 0)
+    return ckpt_fail(err, CKPT_EVALUE, NULL, NULL, "the data to evaluate on have no token to predict");
+  if (status == CKPT_OK && r->collective->rank == 0)
+    status = ckpt_job_log_eval(r->job, r, *loss, ckpt_seconds() - begin, err);
+  return status;
+}

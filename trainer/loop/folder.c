@@ -1,0 +1,194 @@
+/* folder.c - the output folder of a run: made, moved aside, or gone on in. */
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "libckpt/base/error.h"
+#include "libckpt/base/text.h"
+#include "trainer/checkpoint/save.h"
+#include "trainer/loop/job.h"
+
+static const char prefix[] = "checkpoint-";
+
+static bool is_empty(const char *path) {
+  DIR *folder = opendir(path);
+  bool has_some = folder == NULL;
+  for (const struct dirent *entry; !has_some && (entry = readdir(folder)) != NULL;)
+    has_some = strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
+  if (folder != NULL) closedir(folder);
+  return !has_some;
+}
+
+static ckpt_status make_folders(const char *path, ckpt_error *err) {
+  char part[PATH_MAX];
+  if (ckpt_c_snprintf(part, sizeof part, "%s", path) >= (int)sizeof part)
+    return ckpt_fail(err, CKPT_ELIMIT, path, NULL, "the path is too long");
+  for (char *at = part + 1; *at != '\0'; at++) {
+    if (*at != '/') continue;
+    *at = '\0';
+    if (mkdir(part, 0777) != 0 && errno != EEXIST) return ckpt_fail_errno(err, part, "the folder cannot be made");
+    *at = '/';
+  }
+  if (mkdir(part, 0777) != 0 && errno != EEXIST) return ckpt_fail_errno(err, part, "the folder cannot be made");
+  return CKPT_OK;
+}
+
+/* OUT becomes OUT.1, or the next number that is free. */
+static ckpt_status move_aside(const ckpt_job *job, const char *path, ckpt_error *err) {
+  size_t n = strlen(path);
+  while (n > 1 && path[n - 1] == '/') n--;
+  for (unsigned i = 1; i < 10000; i++) {
+    char old[PATH_MAX];
+    struct stat there;
+    if (ckpt_c_snprintf(old, sizeof old, "%.*s.%u", (int)n, path, i) >= (int)sizeof old) break;
+    if (lstat(old, &there) == 0) continue;
+    if (rename(path, old) != 0) return ckpt_fail_errno(err, path, "it cannot be moved to %s", old);
+    ckpt_job_report(job, CKPT_REPORT_NOTE, "the old run is now %s", old);
+    return CKPT_OK;
+  }
+  return ckpt_fail(err, CKPT_EEXIST, path, NULL, "there is no free name to move it to");
+}
+
+ckpt_status ckpt_job_prepare_folder(ckpt_job *job, ckpt_error *err) {
+  const ckpt_train_options *o = job->options;
+  struct stat there;
+  const bool exists = stat(o->output, &there) == 0;
+  if (exists && !S_ISDIR(there.st_mode)) return ckpt_fail(err, CKPT_EEXIST, o->output, NULL, "it is no folder");
+  const bool has_run = exists && !is_empty(o->output);
+  if (o->resume == NULL && has_run && !o->force)
+    return ckpt_fail(err, CKPT_EEXIST, o->output, NULL,
+                     "it is there already (--resume last goes on from it, --force moves it aside)");
+  if (o->resume == NULL && has_run) CKPT_TRY(move_aside(job, o->output, err));
+  return make_folders(o->output, err);
+}
+
+static int compare_steps(const void *a, const void *b) {
+  const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+  return (x > y) - (x < y);
+}
+
+ckpt_status ckpt_job_checkpoints(const ckpt_job *job, uint64_t **steps, size_t *n, ckpt_error *err) {
+  DIR *folder = opendir(job->options->output);
+  *steps = NULL;
+  *n = 0;
+  if (folder == NULL) return ckpt_fail_errno(err, job->options->output, "it cannot be opened");
+  ckpt_status status = CKPT_OK;
+  for (const struct dirent *entry; (entry = readdir(folder)) != NULL;) {
+    char *end;
+    if (strncmp(entry->d_name, prefix, sizeof prefix - 1) != 0) continue;
+    const char *digits = entry->d_name + sizeof prefix - 1;
+    const unsigned long long step = strtoull(digits, &end, 10);
+    if (*digits < '0' || *digits > '9' || *end != '\0') continue;
+    uint64_t *more = reallocarray(*steps, *n + 1, sizeof *more);
+    if (more == NULL) {
+      status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+      break;
+    }
+    *steps = more;
+    more[(*n)++] = step;
+  }
+  closedir(folder);
+  if (*n != 0) qsort(*steps, *n, sizeof **steps, compare_steps);
+  return status;
+}
+
+/* ---- resuming ---------------------------------------------------------------------------------------------------- */
+
+ckpt_status ckpt_open_checkpoint(ckpt_index **out, const char *path, ckpt_error *err) {
+  static const char *const formats[] = {"dcp", "state.pt", "torch/state.pt", "zero", "universal"};
+  for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
+    char below[PATH_MAX];
+    ckpt_c_snprintf(below, sizeof below, "%s/%s", path, formats[i]);
+    if (access(below, F_OK) == 0) return ckpt_open(out, below, NULL, err);
+  }
+  return ckpt_open(out, path, NULL, err);
+}
+
+static ckpt_status take(ckpt_job *job, const char *path, ckpt_error *err) {
+  ckpt_index *index = NULL;
+  CKPT_TRY(ckpt_open_checkpoint(&index, path, err));
+  const ckpt_status status = ckpt_state_progress(&job->start, index, &job->arena, err);
+  if (status != CKPT_OK) {
+    ckpt_index_free(index);
+    return status;
+  }
+  job->resumed = index;
+  return CKPT_OK;
+}
+
+/* What a killed run was writing or removing. */
+static ckpt_status remove_leftovers(const ckpt_job *job, ckpt_error *err) {
+  static const char *const names[] = {CKPT_STAGED, CKPT_GOING, CKPT_FINAL};
+  DIR *folder = opendir(job->options->output);
+  if (folder == NULL) return ckpt_fail_errno(err, job->options->output, "it cannot be opened");
+  ckpt_status status = CKPT_OK;
+  for (const struct dirent *entry; status == CKPT_OK && (entry = readdir(folder)) != NULL;) {
+    char path[PATH_MAX];
+    ckpt_c_snprintf(path, sizeof path, "%s/%s", job->options->output, entry->d_name);
+    for (size_t i = 0; i < sizeof names / sizeof *names && status == CKPT_OK; i++)
+      if (strncmp(entry->d_name, names[i], strlen(names[i])) == 0) status = ckpt_remove_all(path, err);
+  }
+  closedir(folder);
+  return status;
+}
+
+/* A run that was killed between a checkpoint and its row in run.json: the checkpoint says itself whose it is. */
+static ckpt_status adopt(ckpt_job *job, uint64_t step, ckpt_error *err) {
+  char path[PATH_MAX], name[64], digest_text[72];
+  ckpt_c_snprintf(name, sizeof name, "\"%s%llu\"", prefix, (unsigned long long)step);
+  if (job->checkpoints != NULL && strstr(job->checkpoints, name) != NULL) return CKPT_OK;
+  ckpt_c_snprintf(path, sizeof path, "%s/%s%llu", job->options->output, prefix, (unsigned long long)step);
+  ckpt_index *index = NULL;
+  ckpt_progress_state state;
+  ckpt_digest digest;
+  if (ckpt_open_checkpoint(&index, path, NULL) != CKPT_OK) return CKPT_OK;
+  ckpt_status status = CKPT_OK;
+  if (ckpt_state_progress(&state, index, &job->arena, NULL) == CKPT_OK &&
+      strcmp(state.run_id, job->start.run_id) == 0) {
+    status = ckpt_hash(index, NULL, &digest, err);
+    if (status == CKPT_OK) status = ckpt_job_note_checkpoint(job, step, ckpt_digest_text(&digest, digest_text), err);
+  }
+  ckpt_index_free(index);
+  return status;
+}
+
+ckpt_status ckpt_job_find_resumed(ckpt_job *job, ckpt_error *err) {
+  const ckpt_train_options *o = job->options;
+  if (o->resume == NULL) return CKPT_OK;
+  CKPT_TRY(remove_leftovers(job, err));
+  const bool is_auto = strcmp(o->resume, "auto") == 0;
+  if (!is_auto && strcmp(o->resume, "last") != 0) {
+    CKPT_TRY(take(job, o->resume, err));
+    const char *id = ckpt_job_read_run(job);
+    if (id == NULL || strcmp(id, job->start.run_id) == 0) return CKPT_OK;
+    return ckpt_fail(err, CKPT_EEXIST, o->output, NULL,
+                     "it holds run %s, and the checkpoint is one of run %s (give another -o)", id, job->start.run_id);
+  }
+  uint64_t *steps;
+  size_t n;
+  CKPT_TRY(ckpt_job_checkpoints(job, &steps, &n, err));
+  for (size_t i = n; i > 0 && job->resumed == NULL; i--) {
+    char path[PATH_MAX], text[2048];
+    ckpt_error why = {0};
+    ckpt_c_snprintf(path, sizeof path, "%s/%s%llu", o->output, prefix, (unsigned long long)steps[i - 1]);
+    if (take(job, path, &why) != CKPT_OK)
+      ckpt_job_report(job, CKPT_REPORT_WARNING, "%s is skipped: %s", path, ckpt_error_text(&why, text, sizeof text));
+  }
+  ckpt_status status = CKPT_OK;
+  if (job->resumed != NULL) (void)ckpt_job_read_run(job);
+  for (size_t i = 0; i < n && job->resumed != NULL && status == CKPT_OK; i++) status = adopt(job, steps[i], err);
+  free(steps);
+  CKPT_TRY(status);
+  if (job->resumed == NULL) {
+    job->start = (ckpt_progress_state){.best_metric = NAN};
+    if (!is_auto)
+      return ckpt_fail(err, CKPT_ENOTFOUND, o->output, NULL,
+                       "there is no checkpoint to go on from (--resume auto starts anew then)");
+  }
+  return CKPT_OK;
+}

@@ -1,0 +1,129 @@
+/* job.h - what all ranks of a run share, and what each has: between the files of this room. */
+#ifndef CKPT_TRAINER_LOOP_JOB_H
+#define CKPT_TRAINER_LOOP_JOB_H
+
+#include "trainer/checkpoint/state.h"
+#include "trainer/data/batch.h"
+#include "trainer/loop/train.h"
+#include "trainer/lora/lora.h"
+#include "trainer/optimizer/schedule.h"
+
+/* Names in the output folder of what is being written or removed: a run that was killed may leave them. */
+#define CKPT_STAGED ".checkpoint-"
+#define CKPT_GOING ".going-"
+#define CKPT_FINAL ".final"
+
+/* Set up before the ranks begin, and not changed by them but for what rank 0 alone touches. */
+typedef struct ckpt_job {
+  const ckpt_train_options *options;
+  const ckpt_arguments *arguments;
+  ckpt_arena arena;
+  ckpt_index *base;    /* of the weights to begin with; NULL: from scratch */
+  ckpt_index *resumed; /* the checkpoint that the run goes on from; NULL: none */
+  ckpt_model *model;
+  ckpt_lora *lora;           /* NULL: all weights are trained */
+  const ckpt_model *trained; /* the table of what is trained: the model's, or the adapter's */
+  ckpt_tokenizer *tokenizer;
+  ckpt_text_encoder *encoder;
+  ckpt_dataset *data, *eval_data;
+  ckpt_order order;
+  ckpt_schedule schedule;
+  ckpt_carried *carried;
+  uint32_t n_carried;
+  uint64_t n_steps, steps_per_epoch;
+  uint64_t log_every, eval_every, save_every; /* 0: not by steps */
+  uint64_t data_seed;
+  uint32_t n_threads;         /* of a rank */
+  ckpt_progress_state start;  /* where the run begins */
+  const char *base_digest;    /* text; NULL: from scratch */
+  const ckpt_sharded **ranks; /* of every rank, set by it */
+  /* rank 0's */
+  int log;           /* descriptor of log.jsonl */
+  char *checkpoints; /* JSON of those this run wrote, for run.json */
+  bool save_failed;
+} ckpt_job;
+
+/* One rank. */
+typedef struct ckpt_rank {
+  ckpt_job *job;
+  ckpt_collective *collective;
+  ckpt_device *device;
+  ckpt_sharded *sharded;
+  ckpt_executor *executor;
+  float *base, *merged, *merged_gradients; /* of an adapter: the model's weights, with it, and their gradients */
+  float *norms;                            /* of DoRA's rows */
+  uint32_t max_rows, max_length;           /* of the executor */
+  ckpt_loaded *batches;                    /* of a step */
+  ckpt_loaded eval_batch;
+  ckpt_sample sample;
+  ckpt_progress_state state;
+  ckpt_outcome outcome;
+  double eval_loss;
+  ckpt_error error;
+  ckpt_status status;
+} ckpt_rank;
+
+/* What a step came to: the same on every rank, but for times. */
+typedef struct ckpt_step_result {
+  double loss, norm, clip, learning_rate, n_tokens, seconds, data_seconds, comm_seconds;
+  bool is_skipped, wants_stop;
+} ckpt_step_result;
+
+/* setup.c: fills a zeroed job; and releases one. */
+ckpt_status ckpt_job_open(ckpt_job *job, const ckpt_train_options *options, ckpt_error *err);
+void ckpt_job_close(ckpt_job *job);
+
+/* plan.c: --plan, through the report. */
+ckpt_status ckpt_job_plan(const ckpt_job *job, ckpt_error *err);
+
+/* rank.c: all that a rank does; its outcome stands in it. */
+void ckpt_rank_run(ckpt_rank *rank);
+/* Weights that the executor can work with: those of other ranks gathered, an adapter's merged. */
+ckpt_status ckpt_rank_gather(ckpt_rank *rank, ckpt_error *err);
+/* An executor that takes batches of this size. */
+ckpt_status ckpt_rank_executor(ckpt_rank *rank, uint32_t n_rows, uint32_t length, ckpt_error *err);
+
+/* step.c: one step of training. */
+ckpt_status ckpt_rank_step(ckpt_rank *rank, uint64_t step, ckpt_step_result *result, ckpt_error *err);
+
+/* evaluate.c: the loss over the data to evaluate on, the same for any number of ranks. */
+ckpt_status ckpt_rank_evaluate(ckpt_rank *rank, double *loss, ckpt_error *err);
+
+/* saving.c: a checkpoint of the state, and those removed that have to go; the final model. A checkpoint that cannot be
+ * written is reported and remembered, no failure. */
+ckpt_status ckpt_rank_save(ckpt_rank *rank, ckpt_error *err);
+ckpt_status ckpt_rank_finish(ckpt_rank *rank, ckpt_error *err);
+/* Weights of the checkpoint of this step, for the end. */
+ckpt_status ckpt_rank_load_best(ckpt_rank *rank, ckpt_error *err);
+
+/* folder.c: the output folder is made, moved aside or gone on in; finds what to resume from. */
+ckpt_status ckpt_job_prepare_folder(ckpt_job *job, ckpt_error *err);
+ckpt_status ckpt_job_find_resumed(ckpt_job *job, ckpt_error *err);
+/* Opens a checkpoint of a run: several formats lie each in a folder of its name. */
+ckpt_status ckpt_open_checkpoint(ckpt_index **out, const char *path, ckpt_error *err);
+/* Steps of the checkpoints in the folder, ascending; the caller frees them. */
+ckpt_status ckpt_job_checkpoints(const ckpt_job *job, uint64_t **steps, size_t *n, ckpt_error *err);
+
+/* log.c: the files beside the checkpoints. */
+ckpt_status ckpt_job_open_log(ckpt_job *job, ckpt_error *err);
+ckpt_status ckpt_job_log_step(ckpt_job *job, const ckpt_rank *rank, const ckpt_step_result *result, bool is_shown,
+                              ckpt_error *err);
+ckpt_status ckpt_job_log_eval(ckpt_job *job, const ckpt_rank *rank, double loss, double seconds, ckpt_error *err);
+ckpt_status ckpt_job_write_run(ckpt_job *job, ckpt_error *err);
+ckpt_status ckpt_job_note_checkpoint(ckpt_job *job, uint64_t step, const char *digest, ckpt_error *err);
+ckpt_status ckpt_job_write_results(ckpt_job *job, const ckpt_rank *rank, double seconds, ckpt_error *err);
+/* The run id that the folder's run.json has, in the arena; NULL: none. Its checkpoints are kept for the next writing.
+ */
+const char *ckpt_job_read_run(ckpt_job *job);
+
+/* Shows a text. */
+void ckpt_job_report(const ckpt_job *job, ckpt_report_kind kind, const char *format, ...) CKPT_PRINTF(3, 4);
+
+/* Seconds of a clock that only goes forward. */
+double ckpt_seconds(void);
+
+/* dump.c */
+ckpt_status ckpt_dump_gradients(const ckpt_rank *rank, const char *path, ckpt_error *err);
+ckpt_status ckpt_dump_logits(ckpt_rank *rank, const char *path, ckpt_error *err);
+
+#endif

@@ -1,0 +1,65 @@
+/* plan.c - `--plan`: what a run would take, before anything of it is there. */
+#include <unistd.h>
+
+#include "libckpt/base/error.h"
+#include "libckpt/base/text.h"
+#include "trainer/loop/job.h"
+
+static uint64_t available_bytes(void) {
+  const long n_pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+  return n_pages < 0 || page < 0 ? UINT64_MAX : (uint64_t)n_pages * (uint64_t)page;
+}
+
+/* Bytes that a rank receives in a step. */
+static uint64_t communicated(const ckpt_job *job) {
+  const uint64_t n = job->options->n_ranks, all = job->trained->n_elements * sizeof(float) * (n - 1) / n;
+  return job->options->stage < 2 ? 2 * all : all * (1 + job->order.accumulation);
+}
+
+static ckpt_status plan_executor(ckpt_executor_memory *out, const ckpt_job *job, uint32_t length, ckpt_error *err) {
+  const ckpt_executor_options options = {.struct_size = sizeof options,
+                                         .max_rows = (uint32_t)job->order.batch,
+                                         .max_length = length,
+                                         .n_threads = job->n_threads,
+                                         .has_backward = true};
+  return ckpt_executor_plan(out, job->model, &options, err);
+}
+
+ckpt_status ckpt_job_plan(const ckpt_job *job, ckpt_error *err) {
+  const uint32_t n_ranks = job->options->n_ranks, stage = job->options->stage;
+  char size[6][32];
+  uint64_t total = 0;
+  ckpt_executor_memory activations;
+  const uint64_t known = ckpt_dataset_max_length(job->data);
+  const uint32_t length = known == 0 ? 1024 : (uint32_t)known;
+  CKPT_TRY(plan_executor(&activations, job, length, err));
+  if (job->lora != NULL)
+    ckpt_job_report(job, CKPT_REPORT_LINE, "trained: %llu of %llu parameters, the adapter's; the model's are frozen",
+                    (unsigned long long)job->trained->n_elements, (unsigned long long)job->model->n_elements);
+  ckpt_job_report(job, CKPT_REPORT_LINE, "%s, %llu parameters in %u tensors, %llu rows, %llu steps of %llu rows",
+                  job->model->architecture, (unsigned long long)job->model->n_elements, job->model->n_parameters,
+                  (unsigned long long)job->order.n_samples, (unsigned long long)job->n_steps,
+                  (unsigned long long)(job->order.batch * job->order.accumulation * n_ranks));
+  for (uint32_t r = 0; r < n_ranks; r++) {
+    ckpt_sharded_memory m;
+    ckpt_sharded_plan(&m, job->trained, stage, r, n_ranks);
+    if (job->lora != NULL) { /* the model's weights, with the adapter, and their gradients */
+      m.weights += 2 * job->model->n_flat * sizeof(float);
+      m.gradients += job->model->n_flat * sizeof(float);
+    }
+    const uint64_t sum = m.weights + m.gradients + m.moments + m.summed + activations.arena + activations.state;
+    total += sum;
+    ckpt_job_report(
+        job, CKPT_REPORT_LINE,
+        "rank %u: %s: weights %s, gradients %s, optimizer %s, activations %s (batches of %llu rows, at most "
+        "%u tokens each)",
+        r, ckpt_text_size(sum, size[0]), ckpt_text_size(m.weights, size[1]),
+        ckpt_text_size(m.gradients + m.summed, size[2]), ckpt_text_size(m.moments, size[3]),
+        ckpt_text_size(activations.arena + activations.state, size[4]), (unsigned long long)job->order.batch, length);
+  }
+  ckpt_job_report(job, CKPT_REPORT_LINE, "a step: each rank receives %s", ckpt_text_size(communicated(job), size[5]));
+  if (total > available_bytes())
+    return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "the ranks need %s, this machine has %s",
+                     ckpt_text_size(total, size[0]), ckpt_text_size(available_bytes(), size[1]));
+  return CKPT_OK;
+}

@@ -1,0 +1,193 @@
+/* rank.c - what one rank does from its first weight to its last file. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "libckpt/base/checked.h"
+#include "libckpt/base/error.h"
+#include "trainer/loop/job.h"
+#include "trainer/optimizer/philox.h"
+
+/* ---- beginning --------------------------------------------------------------------------------------------------- */
+
+/* As transformers initializes a model, with numbers of our own. */
+static void initialize(float *flat, const ckpt_model *model, uint64_t seed) {
+  for (uint32_t i = 0; i < model->n_parameters; i++) {
+    const ckpt_parameter *p = &model->parameters[i];
+    float *w = flat + p->offset;
+    if (p->init == CKPT_INIT_NORMAL)
+      ckpt_normal_fill(w, seed, p->name, 0, p->n_elements, p->init_std);
+    else
+      for (uint64_t k = 0; k < p->n_elements; k++) w[k] = p->init == CKPT_INIT_ONES ? 1 : 0;
+    const uint64_t width = p->rank == 2 ? p->shape[1] : 0;
+    if (p->init == CKPT_INIT_NORMAL && p->zero_row >= 0)
+      memset(w + (uint64_t)p->zero_row * width, 0, width * sizeof *w);
+  }
+}
+
+static float *new_flat(const ckpt_model *model) {
+  uint64_t n_bytes;
+  if (!ckpt_mul_u64(model->n_flat, sizeof(float), &n_bytes)) return NULL;
+  float *flat = aligned_alloc(64, n_bytes); /* n_flat is a multiple of 16 */
+  if (flat != NULL) memset(flat, 0, n_bytes);
+  return flat;
+}
+
+/* The model that is adapted, and what the adapter begins with. */
+static ckpt_status begin_lora(ckpt_rank *r, ckpt_error *err) {
+  const ckpt_job *job = r->job;
+  r->base = new_flat(job->model);
+  r->merged = new_flat(job->model);
+  r->merged_gradients = new_flat(job->model);
+  r->norms = calloc(job->lora->n_norms + 1, sizeof *r->norms);
+  if (r->base == NULL || r->merged == NULL || r->merged_gradients == NULL || r->norms == NULL)
+    return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  CKPT_TRY(ckpt_model_load(r->base, job->model, job->base, NULL, NULL, err));
+  memcpy(r->merged, r->base, job->model->n_flat * sizeof(float));
+  if (job->resumed != NULL) return ckpt_state_load(r->sharded, job->resumed, err);
+  if (job->lora->folder != NULL) return ckpt_lora_load(job->lora, r->sharded->weights, err);
+  ckpt_lora_initialize(job->lora, r->sharded->weights, r->base, (uint64_t)job->arguments->seed);
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_rank_gather(ckpt_rank *r, ckpt_error *err) {
+  CKPT_TRY(ckpt_sharded_gather(r->sharded, err));
+  if (r->job->lora == NULL) return CKPT_OK;
+  return ckpt_lora_merge(r->job->lora, r->device, r->merged, r->norms, r->base, r->sharded->weights, err);
+}
+
+static ckpt_status begin(ckpt_rank *r, ckpt_error *err) {
+  ckpt_job *job = r->job;
+  r->batches = calloc(job->order.accumulation, sizeof *r->batches);
+  CKPT_TRY_ALLOC(r->batches, err);
+  CKPT_TRY(ckpt_device_cpu_new(&r->device, job->n_threads, NULL, err));
+  CKPT_TRY(ckpt_sharded_new(&r->sharded, job->trained, r->collective, r->device, job->options->stage, err));
+  job->ranks[r->collective->rank] = r->sharded;
+  r->state = job->start;
+  r->state.learning_rate = ckpt_schedule_rate(&job->schedule, r->state.step);
+  if (job->lora != NULL)
+    CKPT_TRY(begin_lora(r, err));
+  else if (job->resumed != NULL)
+    CKPT_TRY(ckpt_state_load(r->sharded, job->resumed, err));
+  else if (job->base != NULL)
+    CKPT_TRY(ckpt_model_load(r->sharded->weights, job->model, job->base, NULL, NULL, err));
+  else
+    initialize(r->sharded->weights, job->model, (uint64_t)job->arguments->seed);
+  return ckpt_collective_barrier(r->collective, err);
+}
+
+ckpt_status ckpt_rank_executor(ckpt_rank *r, uint32_t n_rows, uint32_t length, ckpt_error *err) {
+  const ckpt_model *model = r->job->model;
+  const bool is_adapted = r->job->lora != NULL;
+  if (r->executor != NULL && n_rows <= r->max_rows && length <= r->max_length) return CKPT_OK;
+  uint32_t room = (length + 31) / 32 * 32;
+  if (model->max_positions != 0 && room > model->max_positions) room = (uint32_t)model->max_positions;
+  if (room < length) room = length;
+  r->max_rows = n_rows > r->max_rows ? n_rows : r->max_rows;
+  r->max_length = room > r->max_length ? room : r->max_length;
+  ckpt_executor_free(r->executor);
+  r->executor = NULL;
+  const ckpt_executor_options options = {.struct_size = sizeof options,
+                                         .max_rows = r->max_rows,
+                                         .max_length = r->max_length,
+                                         .device = r->device,
+                                         .has_backward = true,
+                                         .parameters = is_adapted ? r->merged : r->sharded->weights,
+                                         .gradients = is_adapted ? r->merged_gradients : r->sharded->gradients};
+  return ckpt_executor_new(&r->executor, model, &options, err);
+}
+
+/* ---- what is due ------------------------------------------------------------------------------------------------- */
+
+static bool is_epoch_end(const ckpt_job *job, uint64_t step) {
+  return step % job->steps_per_epoch == 0 || step == job->n_steps;
+}
+
+static bool is_due(const ckpt_job *job, const char *strategy, uint64_t every, uint64_t step) {
+  if (strcmp(strategy, "steps") == 0) return step % every == 0;
+  return strcmp(strategy, "epoch") == 0 && is_epoch_end(job, step);
+}
+
+static bool eval_is_due(const ckpt_job *job, uint64_t step) {
+  const ckpt_arguments *a = job->arguments;
+  const bool by_epoch = strcmp(a->eval_strategy, "epoch") == 0;
+  const double at = by_epoch ? (double)step / (double)job->steps_per_epoch : (double)step;
+  return at >= a->eval_delay && is_due(job, a->eval_strategy, job->eval_every, step);
+}
+
+/* What an evaluation means: *is_best for the checkpoints, *ends for early stopping. */
+static void judge(ckpt_rank *r, double loss, bool *is_best, bool *ends) {
+  const ckpt_train_options *o = r->job->options;
+  const char *greater = r->job->arguments->greater_is_better;
+  const double sign = greater != NULL && strcmp(greater, "true") == 0 ? -1 : 1;
+  const double better = sign * (r->state.best_metric - loss);
+  *is_best = isnan(r->state.best_metric) || better > 0;
+  const bool is_enough = isnan(r->state.best_metric) || (better > 0 && better > o->threshold);
+  if (*is_best) {
+    r->state.best_metric = loss;
+    r->state.best_step = r->state.step;
+  }
+  r->state.patience = is_enough ? 0 : r->state.patience + 1;
+  *ends = o->patience > 0 && r->state.patience >= (uint64_t)o->patience;
+}
+
+/* After a step: log, evaluate, save. *ends: the run is over. */
+static ckpt_status after_step(ckpt_rank *r, const ckpt_step_result *result, bool *ends, ckpt_error *err) {
+  ckpt_job *job = r->job;
+  const ckpt_arguments *a = job->arguments;
+  const uint64_t step = r->state.step;
+  const bool is_last = step == job->n_steps;
+  bool is_best = false, is_early = false;
+  const bool is_shown = is_due(job, a->logging_strategy, job->log_every, step) || (a->logging_first_step && step == 1);
+  if (r->collective->rank == 0) CKPT_TRY(ckpt_job_log_step(job, r, result, is_shown || is_last, err));
+  if (job->eval_data != NULL && eval_is_due(job, step)) {
+    CKPT_TRY(ckpt_rank_evaluate(r, &r->eval_loss, err));
+    judge(r, r->eval_loss, &is_best, &is_early);
+  }
+  const bool by_steps = strcmp(a->save_strategy, "steps") == 0;
+  bool saves = is_due(job, a->save_strategy, job->save_every, step) || (by_steps && is_last);
+  saves = saves || (is_best && strcmp(a->save_strategy, "best") == 0) || result->wants_stop;
+  if (saves) CKPT_TRY(ckpt_rank_save(r, err));
+  if (result->wants_stop && !is_last) r->outcome = CKPT_OUTCOME_STOPPED;
+  if (is_early && r->collective->rank == 0)
+    ckpt_job_report(job, CKPT_REPORT_NOTE, "early stopping: no better evaluation for %llu in a row",
+                    (unsigned long long)r->state.patience);
+  *ends = is_last || result->wants_stop || is_early;
+  return CKPT_OK;
+}
+
+/* ---- the run ----------------------------------------------------------------------------------------------------- */
+
+static ckpt_status dump(ckpt_rank *r, ckpt_error *err) {
+  const ckpt_train_options *o = r->job->options;
+  if (o->dump_logits != NULL && r->collective->rank == 0) CKPT_TRY(ckpt_dump_logits(r, o->dump_logits, err));
+  if (o->dump_grads == NULL) return CKPT_OK;
+  ckpt_step_result result = {0};
+  CKPT_TRY(ckpt_rank_step(r, r->state.step, &result, err));
+  CKPT_TRY(ckpt_sharded_gather_gradients(r->sharded, err));
+  return r->collective->rank == 0 ? ckpt_dump_gradients(r, o->dump_grads, err) : CKPT_OK;
+}
+
+static ckpt_status run(ckpt_rank *r, ckpt_error *err) {
+  ckpt_job *job = r->job;
+  CKPT_TRY(begin(r, err));
+  if (job->options->dump_grads != NULL || job->options->dump_logits != NULL) return dump(r, err);
+  const double begun = ckpt_seconds();
+  if (job->arguments->eval_on_start && job->eval_data != NULL && r->state.step == 0)
+    CKPT_TRY(ckpt_rank_evaluate(r, &r->eval_loss, err));
+  bool ends = r->state.step >= job->n_steps;
+  while (!ends) {
+    ckpt_step_result result = {0};
+    CKPT_TRY(ckpt_rank_step(r, r->state.step, &result, err));
+    CKPT_TRY(after_step(r, &result, &ends, err));
+  }
+  if (r->outcome == CKPT_OUTCOME_STOPPED) return CKPT_OK;
+  CKPT_TRY(ckpt_rank_finish(r, err));
+  if (job->save_failed) r->outcome = CKPT_OUTCOME_INCOMPLETE;
+  return r->collective->rank == 0 ? ckpt_job_write_results(job, r, ckpt_seconds() - begun, err) : CKPT_OK;
+}
+
+void ckpt_rank_run(ckpt_rank *r) {
+  r->status = run(r, &r->error);
+  if (r->status != CKPT_OK) ckpt_collective_abort(r->collective);
+}

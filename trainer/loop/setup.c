@@ -1,0 +1,363 @@
+/* setup.c - what a run needs before its ranks begin: the model's description, its files, data, and how many steps. */
+#include <fcntl.h>
+#include <jansson.h>
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "libckpt/base/error.h"
+#include "libckpt/base/text.h"
+#include "trainer/loop/job.h"
+
+#define MAX_CARRIED (UINT64_C(256) << 20)
+
+/* ---- the model's files ------------------------------------------------------------------------------------------- */
+
+static ckpt_status carry(ckpt_job *job, const char *name, const char *bytes, uint64_t n_bytes, ckpt_error *err) {
+  ckpt_carried *all = reallocarray(job->carried, job->n_carried + 1, sizeof *all);
+  CKPT_TRY_ALLOC(all, err);
+  job->carried = all;
+  const char *kept = ckpt_arena_copy(&job->arena, name);
+  CKPT_TRY_ALLOC(kept, err);
+  all[job->n_carried++] = (ckpt_carried){kept, bytes, n_bytes};
+  return CKPT_OK;
+}
+
+static ckpt_status carry_from_index(ckpt_job *job, ckpt_index *index, ckpt_error *err) {
+  for (uint32_t i = 0; i < index->n_side_files; i++) {
+    const ckpt_side_file *side = &index->side_files[i];
+    const char *text;
+    if (side->is_read || strchr(side->name, '/') != NULL) continue;
+    CKPT_TRY(ckpt_index_side_text(index, side, MAX_CARRIED, &text, err));
+    CKPT_TRY(carry(job, side->name, text, side->n_bytes, err));
+  }
+  return CKPT_OK;
+}
+
+static ckpt_status carry_file(ckpt_job *job, const char *name, ckpt_error *err) {
+  char path[PATH_MAX];
+  ckpt_c_snprintf(path, sizeof path, "%s/%s", job->options->model, name);
+  FILE *file = fopen(path, "rb");
+  if (file == NULL) return CKPT_OK;
+  ckpt_status status = CKPT_OK;
+  long n = -1;
+  if (fseek(file, 0, SEEK_END) != 0 || (n = ftell(file)) < 0 || fseek(file, 0, SEEK_SET) != 0)
+    status = ckpt_fail_errno(err, path, "it cannot be read");
+  else if ((uint64_t)n > MAX_CARRIED)
+    status = ckpt_fail(err, CKPT_ELIMIT, path, NULL, "%ld bytes are too many", n);
+  char *bytes = status == CKPT_OK ? ckpt_arena_alloc(&job->arena, (size_t)n + 1) : NULL;
+  if (status == CKPT_OK && (bytes == NULL || fread(bytes, 1, (size_t)n, file) != (size_t)n))
+    status = ckpt_fail_errno(err, path, "it cannot be read");
+  fclose(file);
+  return status == CKPT_OK ? carry(job, name, bytes, (uint64_t)n, err) : status;
+}
+
+/* Of a model without weights: the files that transformers writes beside them. */
+static ckpt_status carry_from_folder(ckpt_job *job, ckpt_error *err) {
+  static const char *const names[] = {"config.json",
+                                      "generation_config.json",
+                                      "tokenizer.json",
+                                      "tokenizer.model",
+                                      "tokenizer_config.json",
+                                      "special_tokens_map.json",
+                                      "added_tokens.json",
+                                      "vocab.json",
+                                      "merges.txt",
+                                      "chat_template.jinja"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) CKPT_TRY(carry_file(job, names[i], err));
+  return CKPT_OK;
+}
+
+static const ckpt_carried *carried_of(const ckpt_job *job, const char *name) {
+  for (uint32_t i = 0; i < job->n_carried; i++)
+    if (strcmp(job->carried[i].name, name) == 0) return &job->carried[i];
+  return NULL;
+}
+
+/* Rows of ids need no tokenizer: it is no failure that there is none. */
+static ckpt_status open_tokenizer(ckpt_job *job, ckpt_error *err) {
+  static const char *const names[] = {"tokenizer.json", "tokenizer.model", "vocab.json"};
+  ckpt_error why = {0};
+  bool has_one = job->base != NULL;
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) has_one = has_one || carried_of(job, names[i]) != NULL;
+  if (!has_one) return CKPT_OK;
+  const ckpt_status status = job->base != NULL ? ckpt_tokenizer_read(&job->tokenizer, job->base, &why)
+                                               : ckpt_tokenizer_open(&job->tokenizer, job->options->model, &why);
+  if (status == CKPT_ENOTFOUND) return CKPT_OK;
+  if (status != CKPT_OK) {
+    if (err != NULL) *err = why;
+    return status;
+  }
+  return ckpt_text_encoder_new(&job->encoder, job->tokenizer, err);
+}
+
+/* Dropout is not there yet: a run without it is another run than its user may think. */
+static void warn_of_dropout(const ckpt_job *job, const ckpt_carried *config) {
+  static const char *const keys[] = {"resid_pdrop", "embd_pdrop", "attn_pdrop", "attention_dropout"};
+  json_t *root = json_loadb(config->bytes, (size_t)config->n_bytes, 0, NULL);
+  const bool is_gpt2 = strcmp(job->model->family, "gpt2") == 0;
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+    const json_t *value = json_object_get(root, keys[i]);
+    const double rate = json_is_number(value) ? json_number_value(value) : is_gpt2 && i < 3 ? 0.1 : 0;
+    if (rate == 0) continue;
+    ckpt_job_report(job, CKPT_REPORT_WARNING,
+                    "the config asks for dropout (%s %g): there is none yet, the run is without", keys[i], rate);
+    break;
+  }
+  json_decref(root);
+}
+
+/* With an adapter its config goes along, and the model's does not: the folder is no model. */
+static ckpt_status open_lora(ckpt_job *job, ckpt_error *err) {
+  uint32_t n = 0;
+  job->trained = job->model;
+  if (job->options->lora == NULL) return CKPT_OK;
+  CKPT_TRY(ckpt_lora_new(&job->lora, job->options->lora, job->model, job->options->model, err));
+  job->trained = &job->lora->table;
+  for (uint32_t i = 0; i < job->n_carried; i++)
+    if (strcmp(job->carried[i].name, "config.json") != 0 && strcmp(job->carried[i].name, "generation_config.json") != 0)
+      job->carried[n++] = job->carried[i];
+  job->n_carried = n;
+  if (job->lora->dropout != 0)
+    ckpt_job_report(job, CKPT_REPORT_WARNING, "lora_dropout %g: there is none yet, the run is without",
+                    job->lora->dropout);
+  return carry(job, "adapter_config.json", job->lora->config, strlen(job->lora->config), err);
+}
+
+static ckpt_status open_model(ckpt_job *job, ckpt_error *err) {
+  const ckpt_train_options *o = job->options;
+  if (o->init == CKPT_INIT_PRETRAINED) {
+    CKPT_TRY(ckpt_open(&job->base, o->model, NULL, err));
+    CKPT_TRY(carry_from_index(job, job->base, err));
+  } else {
+    CKPT_TRY(carry_from_folder(job, err));
+  }
+  const ckpt_carried *config = carried_of(job, "config.json");
+  if (config == NULL) return ckpt_fail(err, CKPT_ENOTFOUND, o->model, NULL, "there is no config.json in it");
+  const ckpt_model_options options = {.struct_size = sizeof options, .needs_backward = true};
+  CKPT_TRY(ckpt_model_new(&job->model, config->bytes, (size_t)config->n_bytes, o->model, &options, err));
+  warn_of_dropout(job, config);
+  CKPT_TRY(open_lora(job, err));
+  return open_tokenizer(job, err);
+}
+
+/* ---- data -------------------------------------------------------------------------------------------------------- */
+
+static ckpt_status open_data(ckpt_job *job, ckpt_error *err) {
+  const ckpt_train_options *o = job->options;
+  ckpt_dataset_options options = {.paths = o->data,
+                                  .tokenizer = job->tokenizer,
+                                  .encoder = job->encoder,
+                                  .columns = o->columns,
+                                  .vocabulary = job->model->vocabulary,
+                                  .max_positions = job->model->max_positions,
+                                  .max_length = o->max_length,
+                                  .packing = o->packing,
+                                  .dtype = o->data_dtype};
+  CKPT_TRY(ckpt_dataset_open(&job->data, &options, err));
+  if (o->eval_data == NULL) return CKPT_OK;
+  options.paths = o->eval_data;
+  return ckpt_dataset_open(&job->eval_data, &options, err);
+}
+
+/* ---- steps ------------------------------------------------------------------------------------------------------- */
+
+/* A number of steps that may be a share of all. */
+static uint64_t steps_of(double value, uint64_t n_steps) {
+  const uint64_t n = value < 1 ? (uint64_t)ceil(value * (double)n_steps) : (uint64_t)value;
+  return n == 0 ? 1 : n;
+}
+
+static ckpt_status set_number(double *out, const json_t *value, const char *key, ckpt_error *err) {
+  if (value == NULL || json_is_null(value)) return CKPT_OK;
+  if (!json_is_number(value))
+    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "lr_scheduler_kwargs %s: it has to be a number", key);
+  *out = json_number_value(value);
+  return CKPT_OK;
+}
+
+static ckpt_status set_slope(ckpt_slope *out, const json_t *value, const char *key, ckpt_error *err) {
+  static const char *const names[] = {"linear", "cosine", "1-sqrt"};
+  const char *text = json_string_value(value);
+  if (value == NULL) return CKPT_OK;
+  for (int i = 0; text != NULL && i < 3; i++)
+    if (strcmp(text, names[i]) == 0) {
+      *out = (ckpt_slope)i;
+      return CKPT_OK;
+    }
+  return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "lr_scheduler_kwargs %s: it has to be linear, cosine or 1-sqrt", key);
+}
+
+static ckpt_status apply_kwargs(ckpt_schedule *s, json_t *kwargs, ckpt_error *err) {
+  static const char *const known[] = {"num_cycles",
+                                      "lr_end",
+                                      "power",
+                                      "timescale",
+                                      "min_lr",
+                                      "min_lr_rate",
+                                      "min_lr_ratio",
+                                      "warmup_lr_rate",
+                                      "num_stable_steps",
+                                      "num_decay_steps",
+                                      "warmup_type",
+                                      "decay_type",
+                                      NULL};
+  double stable = NAN, decay = NAN, least = NAN;
+  const char *key;
+  json_t *value;
+  json_object_foreach(kwargs, key, value) {
+    size_t i = 0;
+    while (known[i] != NULL && strcmp(known[i], key) != 0) i++;
+    if (known[i] == NULL)
+      return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "lr_scheduler_kwargs: no schedule has %s", key);
+  }
+  CKPT_TRY(set_number(&s->n_cycles, json_object_get(kwargs, "num_cycles"), "num_cycles", err));
+  CKPT_TRY(set_number(&s->end, json_object_get(kwargs, "lr_end"), "lr_end", err));
+  CKPT_TRY(set_number(&s->power, json_object_get(kwargs, "power"), "power", err));
+  CKPT_TRY(set_number(&s->timescale, json_object_get(kwargs, "timescale"), "timescale", err));
+  CKPT_TRY(set_number(&least, json_object_get(kwargs, "min_lr"), "min_lr", err));
+  if (!isnan(least)) s->min_rate = least / s->learning_rate;
+  CKPT_TRY(set_number(&s->min_rate, json_object_get(kwargs, "min_lr_rate"), "min_lr_rate", err));
+  CKPT_TRY(set_number(&s->min_rate, json_object_get(kwargs, "min_lr_ratio"), "min_lr_ratio", err));
+  CKPT_TRY(set_number(&s->warmup_rate, json_object_get(kwargs, "warmup_lr_rate"), "warmup_lr_rate", err));
+  CKPT_TRY(set_number(&stable, json_object_get(kwargs, "num_stable_steps"), "num_stable_steps", err));
+  CKPT_TRY(set_number(&decay, json_object_get(kwargs, "num_decay_steps"), "num_decay_steps", err));
+  if (stable >= 0) s->n_stable = (uint64_t)stable;
+  if (decay >= 0) s->n_decay = (uint64_t)decay;
+  CKPT_TRY(set_slope(&s->warmup, json_object_get(kwargs, "warmup_type"), "warmup_type", err));
+  return set_slope(&s->decay, json_object_get(kwargs, "decay_type"), "decay_type", err);
+}
+
+static ckpt_status set_schedule(ckpt_job *job, ckpt_error *err) {
+  const ckpt_arguments *a = job->arguments;
+  const uint64_t n = job->n_steps;
+  const double share = a->warmup_steps > 0 ? a->warmup_steps : a->warmup_ratio;
+  const uint64_t n_warmup = a->warmup_steps >= 1 ? (uint64_t)a->warmup_steps : (uint64_t)ceil(share * (double)n);
+  job->schedule = ckpt_schedule_default(ckpt_schedule_find(a->lr_scheduler_type), a->learning_rate, n_warmup, n);
+  if (a->lr_scheduler_kwargs != NULL && a->lr_scheduler_kwargs[0] != '\0') {
+    json_error_t where;
+    json_t *kwargs = json_loads(a->lr_scheduler_kwargs, 0, &where);
+    if (!json_is_object(kwargs)) {
+      json_decref(kwargs);
+      return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "lr_scheduler_kwargs: it has to be a JSON object");
+    }
+    const ckpt_status status = apply_kwargs(&job->schedule, kwargs, err);
+    json_decref(kwargs);
+    CKPT_TRY(status);
+  }
+  return ckpt_schedule_check(&job->schedule, err);
+}
+
+static ckpt_status count_steps(ckpt_job *job, ckpt_error *err) {
+  const ckpt_arguments *a = job->arguments;
+  job->data_seed = (uint64_t)(a->data_seed == CKPT_ARGUMENT_NONE ? a->seed : a->data_seed);
+  job->order = (ckpt_order){.n_samples = ckpt_dataset_count(job->data),
+                            .batch = (uint64_t)a->per_device_train_batch_size,
+                            .accumulation = (uint64_t)a->gradient_accumulation_steps,
+                            .ranks = job->options->n_ranks,
+                            .seed = job->data_seed,
+                            .drops_last = a->dataloader_drop_last,
+                            .is_sequential = strcmp(a->train_sampling_strategy, "sequential") == 0};
+  job->steps_per_epoch = ckpt_order_steps(&job->order);
+  if (job->steps_per_epoch == 0)
+    return ckpt_fail(
+        err, CKPT_EINVAL, NULL, NULL, "dataloader_drop_last: no batch is whole (%llu rows, %llu a batch of all ranks)",
+        (unsigned long long)job->order.n_samples, (unsigned long long)(job->order.batch * job->order.ranks));
+  const double n = ceil(a->num_train_epochs * (double)job->steps_per_epoch);
+  if (a->max_steps <= 0 && n > 1e15) return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "num_train_epochs: too many steps");
+  job->n_steps = a->max_steps > 0 ? (uint64_t)a->max_steps : (uint64_t)n;
+  const bool logs = strcmp(a->logging_strategy, "steps") == 0, evals = strcmp(a->eval_strategy, "steps") == 0;
+  const bool saves = strcmp(a->save_strategy, "steps") == 0;
+  job->log_every = logs ? steps_of(a->logging_steps, job->n_steps) : 0;
+  job->eval_every = evals ? steps_of(a->eval_steps, job->n_steps) : 0;
+  job->save_every = saves ? steps_of(a->save_steps, job->n_steps) : 0;
+  return set_schedule(job, err);
+}
+
+/* ---- the whole --------------------------------------------------------------------------------------------------- */
+
+/* A run goes on with the data and the steps that it had. */
+static ckpt_status check_resumed(const ckpt_job *job, ckpt_error *err) {
+  const ckpt_progress_state *was = &job->start;
+  const uint64_t batch = job->order.batch * job->order.accumulation * job->order.ranks;
+  const char *path = job->resumed->path;
+  if (was->n_samples != job->order.n_samples)
+    return ckpt_fail(err, CKPT_EINVAL, path, NULL, "its run had %llu rows of data, here are %llu",
+                     (unsigned long long)was->n_samples, (unsigned long long)job->order.n_samples);
+  if (was->batch != batch)
+    return ckpt_fail(err, CKPT_EINVAL, path, NULL,
+                     "its steps had %llu rows, here they have %llu (per_device_train_batch_size * "
+                     "gradient_accumulation_steps * ranks has to stay)",
+                     (unsigned long long)was->batch, (unsigned long long)batch);
+  if (was->data_seed != job->data_seed)
+    return ckpt_fail(err, CKPT_EINVAL, path, NULL, "its data were in the order of seed %llu, here it is %llu",
+                     (unsigned long long)was->data_seed, (unsigned long long)job->data_seed);
+  return CKPT_OK;
+}
+
+static ckpt_status new_run_id(ckpt_job *job, ckpt_error *err) {
+  uint8_t bytes[8];
+  const int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
+  const bool has = fd >= 0 && read(fd, bytes, sizeof bytes) == (ssize_t)sizeof bytes;
+  if (fd >= 0) close(fd);
+  if (!has) return ckpt_fail_errno(err, "/dev/urandom", "it cannot be read");
+  char *id = ckpt_arena_array(&job->arena, 2 * sizeof bytes + 1, 1);
+  CKPT_TRY_ALLOC(id, err);
+  for (size_t i = 0; i < sizeof bytes; i++) ckpt_c_snprintf(id + 2 * i, 3, "%02x", bytes[i]);
+  job->start.run_id = id;
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_job_open(ckpt_job *job, const ckpt_train_options *options, ckpt_error *err) {
+  job->options = options;
+  job->arguments = options->arguments;
+  job->log = -1;
+  ckpt_arena_init(&job->arena, UINT64_C(1) << 31);
+  const long n_processors = sysconf(_SC_NPROCESSORS_ONLN);
+  const uint32_t each = n_processors < 1 ? 1 : (uint32_t)n_processors / options->n_ranks;
+  job->n_threads = options->n_threads != 0 ? options->n_threads : each == 0 ? 1 : each;
+  job->ranks = calloc(options->n_ranks, sizeof *job->ranks);
+  CKPT_TRY_ALLOC(job->ranks, err);
+  CKPT_TRY(open_model(job, err));
+  CKPT_TRY(open_data(job, err));
+  CKPT_TRY(count_steps(job, err));
+  job->start = (ckpt_progress_state){.best_metric = NAN};
+  if (options->plan) return CKPT_OK;
+  CKPT_TRY(ckpt_job_prepare_folder(job, err));
+  CKPT_TRY(ckpt_job_find_resumed(job, err));
+  if (job->resumed != NULL)
+    CKPT_TRY(check_resumed(job, err));
+  else
+    CKPT_TRY(new_run_id(job, err));
+  job->start.seed = (uint64_t)job->arguments->seed;
+  job->start.data_seed = job->data_seed;
+  job->start.n_samples = job->order.n_samples;
+  job->start.batch = job->order.batch * job->order.accumulation * job->order.ranks;
+  if (job->base_digest == NULL && job->base != NULL) { /* a run that goes on has it in run.json */
+    char text[72];
+    ckpt_digest digest;
+    CKPT_TRY(ckpt_hash(job->base, NULL, &digest, err));
+    job->base_digest = ckpt_arena_copy(&job->arena, ckpt_digest_text(&digest, text));
+    CKPT_TRY_ALLOC(job->base_digest, err);
+  }
+  CKPT_TRY(ckpt_job_open_log(job, err));
+  return ckpt_job_write_run(job, err);
+}
+
+void ckpt_job_close(ckpt_job *job) {
+  if (job->log >= 0) close(job->log);
+  ckpt_dataset_free(job->data);
+  ckpt_dataset_free(job->eval_data);
+  ckpt_text_encoder_free(job->encoder);
+  ckpt_tokenizer_free(job->tokenizer);
+  ckpt_lora_free(job->lora);
+  ckpt_model_free(job->model);
+  ckpt_index_free(job->base);
+  ckpt_index_free(job->resumed);
+  free(job->carried);
+  free(job->ranks);
+  free(job->checkpoints);
+  ckpt_arena_free(&job->arena);
+}

@@ -1,0 +1,113 @@
+/* step.c - one step of training on one rank. All decisions (how many targets, whether the update is taken, whether to
+ * stop) come from sums over all ranks, so every rank decides alike. */
+#include <math.h>
+#include <string.h>
+
+#include "libckpt/base/error.h"
+#include "trainer/loop/job.h"
+
+static ckpt_status load_batches(ckpt_rank *r, uint64_t step, uint64_t n, ckpt_error *err) {
+  const ckpt_job *job = r->job;
+  const uint64_t epoch = step / job->steps_per_epoch;
+  for (uint64_t i = 0; i < n; i++) {
+    uint64_t first, n_rows;
+    ckpt_order_rows(&job->order, step, i, r->collective->rank, &first, &n_rows);
+    CKPT_TRY(ckpt_batch_load(&r->batches[i], job->data, &job->order, epoch, first, n_rows,
+                             job->options->packing == CKPT_PACKING_DOCUMENT, &r->sample, err));
+  }
+  return CKPT_OK;
+}
+
+/* One batch: its gradients are added to those of what is trained. */
+static ckpt_status train(ckpt_rank *r, const ckpt_token_batch *batch, double scale, ckpt_forward_result *result,
+                         ckpt_error *err) {
+  const ckpt_job *job = r->job;
+  if (job->lora == NULL) return ckpt_executor_train(r->executor, batch, scale, result, err);
+  memset(r->merged_gradients, 0, job->model->n_flat * sizeof(float));
+  CKPT_TRY(ckpt_executor_train(r->executor, batch, scale, result, err));
+  return ckpt_lora_project(job->lora, r->device, r->sharded->gradients, r->merged_gradients, r->merged, r->norms,
+                           r->sharded->weights, err);
+}
+
+static ckpt_status run_batches(ckpt_rank *r, uint64_t n, double scale, double *loss_sum, ckpt_error *err) {
+  CKPT_TRY(ckpt_sharded_begin(r->sharded, err));
+  if (r->job->lora != NULL) CKPT_TRY(ckpt_rank_gather(r, err));
+  *loss_sum = 0;
+  for (uint64_t i = 0; i < n; i++) {
+    const ckpt_token_batch *batch = &r->batches[i].batch;
+    if (batch->n_rows != 0 && r->batches[i].n_targets != 0) {
+      ckpt_forward_result result;
+      CKPT_TRY(ckpt_rank_executor(r, batch->n_rows, batch->length, err));
+      CKPT_TRY(train(r, batch, scale, &result, err));
+      *loss_sum += result.loss_sum;
+    }
+    CKPT_TRY(ckpt_sharded_reduce(r->sharded, i + 1 == n, err));
+  }
+  return ckpt_collective_sum(r->collective, loss_sum, 1, err);
+}
+
+/* A step whose loss or norm is not finite is not taken. */
+static ckpt_status skip(ckpt_rank *r, const ckpt_step_result *result, uint64_t step, ckpt_error *err) {
+  const ckpt_job *job = r->job;
+  r->state.n_skipped++;
+  r->state.n_skipped_in_row++;
+  if (r->state.n_skipped > job->options->max_skipped)
+    return ckpt_fail(err, CKPT_EVALUE, NULL, NULL,
+                     "step %llu: loss %g, gradient norm %g: the update is not taken, and %llu step%s may be skipped "
+                     "(--max-skipped)",
+                     (unsigned long long)step + 1, result->loss, result->norm,
+                     (unsigned long long)job->options->max_skipped, job->options->max_skipped == 1 ? "" : "s");
+  if (r->collective->rank == 0)
+    ckpt_job_report(job, CKPT_REPORT_WARNING, "step %llu is skipped: loss %g, gradient norm %g",
+                    (unsigned long long)step + 1, result->loss, result->norm);
+  return CKPT_OK;
+}
+
+static ckpt_status update(ckpt_rank *r, ckpt_step_result *result, ckpt_error *err) {
+  const ckpt_arguments *a = r->job->arguments;
+  r->state.n_updates++;
+  r->state.n_skipped_in_row = 0;
+  r->state.loss_sum += result->loss;
+  const ckpt_adamw how = {.learning_rate = result->learning_rate,
+                          .beta1 = a->adam_beta1,
+                          .beta2 = a->adam_beta2,
+                          .epsilon = a->adam_epsilon,
+                          .weight_decay = a->weight_decay,
+                          .scale = result->clip,
+                          .step = r->state.n_updates};
+  return ckpt_sharded_update(r->sharded, &how, err);
+}
+
+ckpt_status ckpt_rank_step(ckpt_rank *r, uint64_t step, ckpt_step_result *result, ckpt_error *err) {
+  const ckpt_job *job = r->job;
+  const double begin = ckpt_seconds(), comm = r->collective->seconds;
+  const uint64_t n = ckpt_order_accumulated(&job->order, step);
+  double counts[3] = {0, 0, job->options->stop != NULL && *job->options->stop != 0};
+  CKPT_TRY(load_batches(r, step, n, err));
+  for (uint64_t i = 0; i < n; i++) {
+    counts[0] += (double)r->batches[i].n_targets;
+    counts[1] += (double)r->batches[i].n_tokens;
+  }
+  result->data_seconds = ckpt_seconds() - begin;
+  CKPT_TRY(ckpt_collective_sum(r->collective, counts, 3, err));
+  if (counts[0] == 0)
+    return ckpt_fail(err, CKPT_EVALUE, NULL, NULL, "step %llu has no token to learn from (all labels are -100)",
+                     (unsigned long long)step + 1);
+  double loss_sum;
+  CKPT_TRY(run_batches(r, n, 1.0 / counts[0], &loss_sum, err));
+  result->loss = loss_sum / counts[0];
+  CKPT_TRY(ckpt_sharded_norm(r->sharded, &result->norm, err));
+  if (step == job->start.step && job->options->dump_grads != NULL) return CKPT_OK;
+  result->clip = ckpt_clip_scale(result->norm, job->arguments->max_grad_norm);
+  result->learning_rate = ckpt_schedule_rate(&job->schedule, step);
+  result->is_skipped = !isfinite(result->loss) || !isfinite(result->norm);
+  CKPT_TRY(result->is_skipped ? skip(r, result, step, err) : update(r, result, err));
+  r->state.step = step + 1;
+  r->state.n_tokens += (uint64_t)counts[1];
+  r->state.learning_rate = ckpt_schedule_rate(&job->schedule, step + 1);
+  result->n_tokens = counts[1];
+  result->wants_stop = counts[2] != 0;
+  result->comm_seconds = r->collective->seconds - comm;
+  result->seconds = ckpt_seconds() - begin;
+  return CKPT_OK;
+}

@@ -1,0 +1,86 @@
+/* train.c - see train.h: the ranks are threads; the first that fails says why. */
+#include "trainer/loop/train.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "libckpt/base/error.h"
+#include "libckpt/base/text.h"
+#include "trainer/loop/job.h"
+
+static void *run_rank(void *arg) {
+  ckpt_rank_run(arg);
+  return NULL;
+}
+
+static void free_rank(ckpt_rank *r, uint64_t accumulation) {
+  for (uint64_t i = 0; r->batches != NULL && i < accumulation; i++) ckpt_batch_free(&r->batches[i]);
+  free(r->batches);
+  ckpt_batch_free(&r->eval_batch);
+  ckpt_sample_free(&r->sample);
+  ckpt_executor_free(r->executor);
+  ckpt_sharded_free(r->sharded);
+  free(r->base);
+  free(r->merged);
+  free(r->norms);
+  free(r->merged_gradients);
+  ckpt_device_free(r->device);
+}
+
+/* The failure that was first a rank's own, and not that of waiting for another. */
+static ckpt_status first_failure(const ckpt_rank *ranks, uint32_t n, ckpt_error *err) {
+  const ckpt_rank *failed = NULL;
+  for (uint32_t i = 0; i < n; i++)
+    if (ranks[i].status != CKPT_OK && (failed == NULL || failed->status == CKPT_ECANCELED)) failed = &ranks[i];
+  if (failed == NULL) return CKPT_OK;
+  if (n == 1) {
+    if (err != NULL) *err = failed->error;
+    return failed->status;
+  }
+  return ckpt_fail(err, failed->status, failed->error.file, failed->error.tensor, "rank %u: %.900s",
+                   failed->collective->rank, failed->error.message);
+}
+
+/* Runs all ranks, the first on this thread. */
+static ckpt_status run_ranks(ckpt_job *job, ckpt_rank *ranks, ckpt_thread_ranks *meeting, ckpt_error *err) {
+  const uint32_t n = job->options->n_ranks;
+  pthread_t *threads = calloc(n, sizeof *threads);
+  CKPT_TRY_ALLOC(threads, err);
+  uint32_t n_started = 1;
+  for (uint32_t i = 0; i < n; i++) ranks[i] = (ckpt_rank){.job = job, .collective = ckpt_thread_ranks_at(meeting, i)};
+  while (n_started < n && pthread_create(&threads[n_started], NULL, run_rank, &ranks[n_started]) == 0) n_started++;
+  ckpt_status status = CKPT_OK;
+  if (n_started < n) {
+    status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "rank %u of %u cannot be started", n_started, n);
+    ckpt_collective_abort(ranks[0].collective);
+  } else {
+    ckpt_rank_run(&ranks[0]);
+  }
+  for (uint32_t i = 1; i < n_started; i++) pthread_join(threads[i], NULL);
+  free(threads);
+  return status != CKPT_OK ? status : first_failure(ranks, n, err);
+}
+
+ckpt_status ckpt_train(const ckpt_train_options *options, ckpt_outcome *outcome, ckpt_error *err) {
+  ckpt_job job = {0};
+  ckpt_thread_ranks *meeting = NULL;
+  ckpt_rank *ranks = NULL;
+  *outcome = CKPT_OUTCOME_DONE;
+  ckpt_status status = ckpt_job_open(&job, options, err);
+  if (status == CKPT_OK && options->plan) {
+    status = ckpt_job_plan(&job, err);
+    goto done;
+  }
+  if (status == CKPT_OK) status = ckpt_thread_ranks_new(&meeting, options->n_ranks, err);
+  if (status != CKPT_OK) goto done;
+  ranks = calloc(options->n_ranks, sizeof *ranks);
+  status =
+      ranks == NULL ? ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory") : run_ranks(&job, ranks, meeting, err);
+  if (status == CKPT_OK) *outcome = ranks[0].outcome;
+  for (uint32_t i = 0; ranks != NULL && i < options->n_ranks; i++) free_rank(&ranks[i], job.order.accumulation);
+done:
+  free(ranks);
+  ckpt_thread_ranks_free(meeting);
+  ckpt_job_close(&job);
+  return status;
+}

@@ -1,0 +1,291 @@
+/* config.c - PEFT's LoraConfig for a model: which parameters it adapts, and the table of what is trained. */
+#include <jansson.h>
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "libckpt/base/error.h"
+#include "libckpt/base/pattern.h"
+#include "libckpt/base/text.h"
+#include "trainer/lora/lora.h"
+
+/* Every key that PEFT 0.21 writes, with its default. */
+static const char defaults[] =
+    "{\"alora_invocation_tokens\":null,\"alpha_pattern\":{},\"arrow_config\":null,\"auto_mapping\":null,"
+    "\"base_model_name_or_path\":null,\"bias\":\"none\",\"corda_config\":null,\"ensure_weight_tying\":false,"
+    "\"eva_config\":null,\"exclude_modules\":null,\"fan_in_fan_out\":false,\"inference_mode\":true,"
+    "\"init_lora_weights\":true,\"layer_replication\":null,\"layers_pattern\":null,\"layers_to_transform\":null,"
+    "\"loftq_config\":{},\"lora_alpha\":8,\"lora_bias\":false,\"lora_dropout\":0.0,\"megatron_config\":null,"
+    "\"megatron_core\":\"megatron.core\",\"modules_to_save\":null,\"peft_type\":\"LORA\",\"qalora_group_size\":16,"
+    "\"r\":8,\"rank_pattern\":{},\"revision\":null,\"target_modules\":null,\"target_parameters\":null,"
+    "\"task_type\":\"CAUSAL_LM\",\"trainable_token_indices\":null,\"use_dora\":false,\"use_qalora\":false,"
+    "\"use_rslora\":false}";
+
+static ckpt_status wrong(const char *path, const char *key, const json_t *value, const char *why, ckpt_error *err) {
+  char *text = value == NULL ? NULL : json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+  const ckpt_status status =
+      ckpt_fail(err, CKPT_EUNSUPPORTED, path, NULL, "%s %.100s: %s", key, text == NULL ? "" : text, why);
+  free(text);
+  return status;
+}
+
+static bool is_plain(const json_t *value) {
+  return value == NULL || json_is_null(value) || json_is_false(value) ||
+         (json_is_object(value) && json_object_size(value) == 0) ||
+         (json_is_array(value) && json_array_size(value) == 0);
+}
+
+/* What would be trained otherwise than it is here. */
+static ckpt_status refuse(const json_t *config, const char *path, ckpt_error *err) {
+  static const char *const absent[] = {"use_qalora",
+                                       "lora_bias",
+                                       "layers_to_transform",
+                                       "layer_replication",
+                                       "target_parameters",
+                                       "trainable_token_indices",
+                                       "alora_invocation_tokens",
+                                       "use_bdlora",
+                                       "megatron_config",
+                                       "arrow_config"};
+  for (size_t i = 0; i < sizeof absent / sizeof *absent; i++)
+    if (!is_plain(json_object_get(config, absent[i])))
+      return wrong(path, absent[i], json_object_get(config, absent[i]), "it is not there yet", err);
+  const json_t *type = json_object_get(config, "peft_type"), *bias = json_object_get(config, "bias");
+  const json_t *task = json_object_get(config, "task_type"), *init = json_object_get(config, "init_lora_weights");
+  if (!json_is_string(type) || strcmp(json_string_value(type), "LORA") != 0)
+    return wrong(path, "peft_type", type, "it has to be LORA", err);
+  if (!json_is_string(bias) || strcmp(json_string_value(bias), "none") != 0)
+    return wrong(path, "bias", bias, "biases are not trained yet (none)", err);
+  if (!json_is_null(task) && (!json_is_string(task) || strcmp(json_string_value(task), "CAUSAL_LM") != 0))
+    return wrong(path, "task_type", task, "it has to be CAUSAL_LM", err);
+  if (!json_is_boolean(init) && (!json_is_string(init) || strcmp(json_string_value(init), "gaussian") != 0))
+    return wrong(path, "init_lora_weights", init, "it has to be true, false or gaussian", err);
+  return CKPT_OK;
+}
+
+/* ---- modules ----------------------------------------------------------------------------------------------------- */
+
+/* The module of a weight: its name without ".weight"; false where it is no matrix that a linear layer has. */
+static bool module_of(char out[512], const ckpt_parameter *p) {
+  static const char ending[] = ".weight";
+  const size_t n = strlen(p->name), n_ending = sizeof ending - 1;
+  if (p->rank != 2 || n <= n_ending || n >= 512 || !ckpt_text_ends(p->name, ending)) return false;
+  ckpt_c_snprintf(out, 512, "%.*s", (int)(n - n_ending), p->name);
+  const char *last = strrchr(out, '.');
+  last = last == NULL ? out : last + 1;
+  return strcmp(last, "embed_tokens") != 0 && strcmp(last, "wte") != 0 && strcmp(last, "wpe") != 0;
+}
+
+static bool ends_in_module(const char *module, const char *name) {
+  const size_t n = strlen(module), n_name = strlen(name);
+  return n >= n_name && strcmp(module + n - n_name, name) == 0 && (n == n_name || module[n - n_name - 1] == '.');
+}
+
+/* Whether a regular expression is all of a module's name, or, with has_prefix, what follows one of its dots. */
+static ckpt_status matches(bool *out, const char *expression, const char *module, bool has_prefix, ckpt_error *err) {
+  char text[1024];
+  ckpt_pattern *pattern = NULL;
+  ckpt_c_snprintf(text, sizeof text, "re:^%s(?:%s)$", has_prefix ? "(?:.*\\.)?" : "", expression);
+  CKPT_TRY(ckpt_pattern_new(&pattern, text, NULL, err));
+  const ckpt_status status = ckpt_pattern_match(pattern, module, out, err);
+  ckpt_pattern_free(pattern);
+  return status;
+}
+
+/* Whether a list of names, a regular expression or "all-linear" takes a module. */
+static ckpt_status is_taken(bool *out, const json_t *names, const char *module, ckpt_error *err) {
+  *out = false;
+  if (json_is_string(names)) {
+    if (strcmp(json_string_value(names), "all-linear") != 0)
+      return matches(out, json_string_value(names), module, false, err);
+    *out = !ends_in_module(module, "lm_head");
+    return CKPT_OK;
+  }
+  for (size_t i = 0; i < json_array_size(names); i++) {
+    const char *name = json_string_value(json_array_get(names, i));
+    *out = *out || (name != NULL && ends_in_module(module, name));
+  }
+  return CKPT_OK;
+}
+
+/* The number that a pattern of modules gives, else the common one. */
+static ckpt_status number_of(double *out, const json_t *config, const char *key, const char *patterns,
+                             const char *module, ckpt_error *err) {
+  json_t *all = json_object_get(config, patterns), *value;
+  const char *expression;
+  *out = json_number_value(json_object_get(config, key));
+  json_object_foreach(all, expression, value) {
+    bool is_match;
+    CKPT_TRY(matches(&is_match, expression, module, true, err));
+    if (!is_match) continue;
+    *out = json_number_value(value);
+    break; /* the first, as in PEFT */
+  }
+  return CKPT_OK;
+}
+
+/* ---- the table --------------------------------------------------------------------------------------------------- */
+
+static ckpt_status add_parameter(ckpt_lora *l, const char *name, const ckpt_parameter *like, const uint64_t *shape,
+                                 uint32_t rank, uint32_t *number, ckpt_error *err) {
+  ckpt_model *t = &l->table;
+  ckpt_parameter *p = &t->parameters[t->n_parameters];
+  *p = (ckpt_parameter){.name = name, .rank = rank, .dtype = CKPT_F32, .n_elements = 1, .offset = t->n_flat};
+  CKPT_TRY_ALLOC(name, err);
+  for (uint32_t i = 0; i < rank; i++) p->n_elements *= p->shape[i] = shape[i];
+  p->decays = like->decays;
+  p->layer = like->layer;
+  p->zero_row = -1;
+  p->split_axis = -1;
+  t->n_flat += (p->n_elements + 15) / 16 * 16;
+  t->n_elements += p->n_elements;
+  *number = t->n_parameters++;
+  return CKPT_OK;
+}
+
+static ckpt_status add_target(ckpt_lora *l, const json_t *config, uint32_t base, const char *module, const char *path,
+                              ckpt_error *err) {
+  const ckpt_parameter *p = &l->base->parameters[base];
+  const bool is_transposed = strcmp(l->base->family, "gpt2") == 0 && !ends_in_module(module, "lm_head");
+  double rank, alpha;
+  CKPT_TRY(number_of(&rank, config, "r", "rank_pattern", module, err));
+  CKPT_TRY(number_of(&alpha, config, "lora_alpha", "alpha_pattern", module, err));
+  if (!(rank >= 1) || rank != floor(rank) || rank > 65536)
+    return ckpt_fail(err, CKPT_EINVAL, path, NULL, "%s gets rank %g: it has to be a whole number from 1 on", module,
+                     rank);
+  ckpt_lora_target *t = &l->targets[l->n_targets];
+  *t = (ckpt_lora_target){.base = base,
+                          .is_transposed = is_transposed,
+                          .rank = (uint64_t)rank,
+                          .n_in = p->shape[is_transposed ? 0 : 1],
+                          .n_out = p->shape[is_transposed ? 1 : 0]};
+  t->scale = alpha / (json_is_true(json_object_get(config, "use_rslora")) ? sqrt(rank) : rank);
+  const uint64_t shape_a[] = {t->rank, t->n_in}, shape_b[] = {t->n_out, t->rank};
+  CKPT_TRY(add_parameter(l, ckpt_arena_printf(&l->arena, "base_model.model.%s.lora_A.weight", module), p, shape_a, 2,
+                         &t->a, err));
+  CKPT_TRY(add_parameter(l, ckpt_arena_printf(&l->arena, "base_model.model.%s.lora_B.weight", module), p, shape_b, 2,
+                         &t->b, err));
+  l->n_targets++;
+  t->magnitude = UINT32_MAX;
+  if (!json_is_true(json_object_get(config, "use_dora"))) return CKPT_OK;
+  t->norms = l->n_norms;
+  l->n_norms += t->n_out;
+  return add_parameter(l, ckpt_arena_printf(&l->arena, "base_model.model.%s.lora_magnitude_vector", module), p,
+                       &t->n_out, 1, &t->magnitude, err);
+}
+
+static ckpt_status add_all(ckpt_lora *l, const json_t *config, const char *path, ckpt_error *err) {
+  const json_t *targets = json_object_get(config, "target_modules"),
+               *saved = json_object_get(config, "modules_to_save");
+  const json_t *excluded = json_object_get(config, "exclude_modules");
+  const uint32_t n = l->base->n_parameters;
+  l->targets = ckpt_arena_array(&l->arena, n, sizeof *l->targets);
+  l->copies = ckpt_arena_array(&l->arena, n, sizeof *l->copies);
+  l->table.parameters = ckpt_arena_array(&l->arena, 3 * (size_t)n, sizeof *l->table.parameters);
+  if (l->targets == NULL || l->copies == NULL || l->table.parameters == NULL)
+    return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  for (uint32_t i = 0; i < n; i++) {
+    const ckpt_parameter *p = &l->base->parameters[i];
+    char module[512];
+    bool is_target = false, is_excluded = false, is_saved = false;
+    ckpt_c_snprintf(module, sizeof module, "%.*s", (int)(strrchr(p->name, '.') - p->name), p->name);
+    CKPT_TRY(is_taken(&is_saved, saved, module, err));
+    if (is_saved) {
+      const char *name = ckpt_arena_printf(&l->arena, "base_model.model.%s", p->name);
+      l->copies[l->n_copies].base = i;
+      CKPT_TRY(add_parameter(l, name, p, p->shape, p->rank, &l->copies[l->n_copies++].own, err));
+      continue;
+    }
+    if (!module_of(module, p)) continue;
+    CKPT_TRY(is_taken(&is_target, targets, module, err));
+    CKPT_TRY(is_taken(&is_excluded, excluded, module, err));
+    if (is_target && !is_excluded) CKPT_TRY(add_target(l, config, i, module, path, err));
+  }
+  if (l->n_targets != 0) return CKPT_OK;
+  char *text = json_dumps(targets, JSON_ENCODE_ANY | JSON_COMPACT);
+  const ckpt_status status =
+      ckpt_fail(err, CKPT_ENOTFOUND, path, NULL, "target_modules %.200s: no linear layer of %s is called so",
+                text == NULL ? "" : text, l->base->architecture);
+  free(text);
+  return status;
+}
+
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
+
+static ckpt_status read_config(json_t **out, ckpt_lora *l, const char *path, ckpt_error *err) {
+  char file[PATH_MAX];
+  struct stat about;
+  json_error_t where;
+  const bool is_folder = stat(path, &about) == 0 && S_ISDIR(about.st_mode);
+  ckpt_c_snprintf(file, sizeof file, "%s%s", path, is_folder ? "/adapter_config.json" : "");
+  if (is_folder) l->folder = ckpt_arena_copy(&l->arena, path);
+  FILE *stream = fopen(file, "rb");
+  if (stream == NULL) return ckpt_fail_errno(err, file, "it cannot be opened");
+  json_t *given = json_loadf(stream, JSON_REJECT_DUPLICATES, &where);
+  fclose(stream);
+  if (given == NULL) return ckpt_fail(err, CKPT_EINVAL, file, NULL, "line %d: %s", where.line, where.text);
+  *out = json_loads(defaults, 0, NULL);
+  const bool is_object = json_is_object(given) && *out != NULL && json_object_update(*out, given) == 0;
+  json_decref(given);
+  return is_object ? CKPT_OK : ckpt_fail(err, CKPT_EINVAL, file, NULL, "it has to be an object, a LoraConfig of PEFT");
+}
+
+/* What is not said: the modules that PEFT takes for the family, where the base is. */
+static ckpt_status complete(json_t *config, const ckpt_lora *l, const char *model_path, ckpt_error *err) {
+  const bool is_gpt2 = strcmp(l->base->family, "gpt2") == 0;
+  char real[PATH_MAX];
+  if (json_is_null(json_object_get(config, "target_modules")))
+    json_object_set_new(config, "target_modules",
+                        is_gpt2 ? json_pack("[s]", "c_attn") : json_pack("[s, s]", "q_proj", "v_proj"));
+  json_object_set_new(config, "base_model_name_or_path",
+                      json_string(realpath(model_path, real) != NULL ? real : model_path));
+  json_object_set_new(config, "inference_mode", json_true());
+  json_object_set_new(config, "fan_in_fan_out", json_boolean(is_gpt2));
+  json_object_set_new(config, "task_type", json_string("CAUSAL_LM"));
+  return json_is_number(json_object_get(config, "lora_alpha")) && json_is_number(json_object_get(config, "r"))
+             ? CKPT_OK
+             : ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "r and lora_alpha have to be numbers");
+}
+
+static ckpt_status fill(ckpt_lora *l, json_t *config, const char *path, const char *model_path, ckpt_error *err) {
+  CKPT_TRY(complete(config, l, model_path, err));
+  CKPT_TRY(refuse(config, path, err));
+  CKPT_TRY(add_all(l, config, path, err));
+  const json_t *init = json_object_get(config, "init_lora_weights");
+  l->is_gaussian = json_is_string(init);
+  l->is_zero = !json_is_false(init);
+  l->dropout = json_number_value(json_object_get(config, "lora_dropout"));
+  char *text = json_dumps(config, JSON_INDENT(2) | JSON_SORT_KEYS);
+  l->config = text == NULL ? NULL : ckpt_arena_printf(&l->arena, "%s\n", text);
+  free(text);
+  CKPT_TRY_ALLOC(l->config, err);
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_lora_new(ckpt_lora **out, const char *path, const ckpt_model *model, const char *model_path,
+                          ckpt_error *err) {
+  ckpt_lora *l = calloc(1, sizeof *l);
+  json_t *config = NULL;
+  CKPT_TRY_ALLOC(l, err);
+  ckpt_arena_init(&l->arena, UINT64_C(256) << 20);
+  l->base = model;
+  l->table.family = model->family;
+  l->table.architecture = model->architecture;
+  ckpt_status status = read_config(&config, l, path, err);
+  if (status == CKPT_OK) status = fill(l, config, path, model_path, err);
+  json_decref(config);
+  if (status != CKPT_OK) {
+    ckpt_lora_free(l);
+    return ckpt_fail_at(status, err, path, NULL);
+  }
+  *out = l;
+  return CKPT_OK;
+}
+
+void ckpt_lora_free(ckpt_lora *l) {
+  if (l == NULL) return;
+  ckpt_arena_free(&l->arena);
+  free(l);
+}

@@ -1,0 +1,66 @@
+/* lora.h - low-rank adapters as PEFT has them: W + scale * B A, where A and B are trained and W is not; with DoRA each
+ * row of that is scaled to a norm that is trained too.
+ *
+ * The adapter's parameters have a table of their own, in the shape of a model, so that optimizer, ranks, checkpoints
+ * and saving go by it as by any other. The model runs with merged weights: they are made anew when a step begins, and a
+ * batch's gradients of them give those of A and B. So every tape that trains takes adapters, without operations of
+ * their own; the price is a second copy of the weights. */
+#ifndef CKPT_TRAINER_LORA_LORA_H
+#define CKPT_TRAINER_LORA_LORA_H
+
+#include "trainer/model/device.h"
+#include "trainer/model/model.h"
+
+/* One weight of the base that has an adapter. */
+typedef struct ckpt_lora_target {
+  uint32_t base, a, b; /* parameters: of the model; of the table */
+  uint32_t magnitude;  /* of DoRA, in the table; UINT32_MAX: it is none */
+  uint64_t norms;      /* of DoRA: where the rows' norms are */
+  bool is_transposed;  /* the base is stored [in, out], as GPT-2's Conv1D are */
+  uint64_t rank, n_in, n_out;
+  double scale;
+} ckpt_lora_target;
+
+/* A parameter that is trained whole (modules_to_save). */
+typedef struct ckpt_lora_copy {
+  uint32_t base, own;
+} ckpt_lora_copy;
+
+typedef struct ckpt_lora {
+  ckpt_arena arena;
+  const ckpt_model *base;
+  ckpt_model table; /* parameters alone: it has no tape */
+  ckpt_lora_target *targets;
+  ckpt_lora_copy *copies;
+  uint32_t n_targets, n_copies;
+  uint64_t n_norms;          /* of DoRA: rows of all targets */
+  bool is_gaussian, is_zero; /* init_lora_weights: A is normal; B is zero */
+  const char *config;        /* text of adapter_config.json, every key of PEFT's */
+  const char *folder;        /* of an adapter to start from; NULL: none */
+  double dropout;            /* what the config asks for: there is none */
+} ckpt_lora;
+
+/* Reads a LoraConfig (a file, or a folder with adapter_config.json) for a model; model_path stands in what is written.
+ * EINVAL and EUNSUPPORTED name the key; ENOTFOUND: no module has such a name. Free with ckpt_lora_free. */
+ckpt_status ckpt_lora_new(ckpt_lora **out, const char *path, const ckpt_model *model, const char *model_path,
+                          ckpt_error *err);
+void ckpt_lora_free(ckpt_lora *lora); /* NULL is fine */
+
+/* What a new adapter begins with: A as PEFT's kaiming_uniform or normal, B zero, magnitudes and copies as the base has
+ * them. */
+void ckpt_lora_initialize(const ckpt_lora *lora, float *flat, const float *base, uint64_t seed);
+
+/* Weights of the adapter folder that it starts from. */
+ckpt_status ckpt_lora_load(const ckpt_lora *lora, float *flat, ckpt_error *err);
+
+/* merged: the base's weights with the adapter's part. What has none has to be in it already. norms: room for n_norms
+ * numbers, which the gradients need. */
+ckpt_status ckpt_lora_merge(const ckpt_lora *lora, ckpt_device *device, float *merged, float *norms, const float *base,
+                            const float *flat, ckpt_error *err);
+
+/* Adds to the adapter's gradients what those of the merged weights make them; the norms of DoRA are constants, as PEFT
+ * takes them. of_merged: those gradients, which are changed. */
+ckpt_status ckpt_lora_project(const ckpt_lora *lora, ckpt_device *device, float *gradients, float *of_merged,
+                              const float *merged, const float *norms, const float *flat, ckpt_error *err);
+
+#endif

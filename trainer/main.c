@@ -1,0 +1,76 @@
+/* main.c - `ckpt-train`: options in, exit status out. What it does is trainer/loop's. */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "trainer/loop/options.h"
+
+enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_STOPPED = 3 };
+
+static volatile sig_atomic_t stop_asked;
+
+/* Saves and stops at the end of the step; a second SIGINT ends at once. */
+static void on_signal(int number) {
+  if (number == SIGINT && stop_asked != 0) _exit(128 + SIGINT);
+  stop_asked = 1;
+}
+
+static void catch_signals(void) {
+  const int numbers[] = {SIGTERM, SIGINT, SIGUSR1};
+  struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+  sigemptyset(&action.sa_mask);
+  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) sigaction(numbers[i], &action, NULL);
+}
+
+static void say(void *arg, const char *text) {
+  (void)arg;
+  fprintf(stderr, "ckpt-train: note: %s\n", text);
+}
+
+static void report(void *arg, ckpt_report_kind kind, const char *text) {
+  static const char *const heads[] = {"", "ckpt-train: note: ", "ckpt-train: warning: "};
+  const ckpt_command *command = arg;
+  if (command->train.plan)
+    printf("%s%s\n", heads[kind], text);
+  else if (kind == CKPT_REPORT_WARNING || !command->is_quiet)
+    fprintf(stderr, "%s%s\n", heads[kind], text);
+}
+
+static int fail(const ckpt_error *err, int code) {
+  char text[2048];
+  fprintf(stderr, "ckpt-train: %s\n", ckpt_error_text(err, text, sizeof text));
+  return code;
+}
+
+static int train(ckpt_command *command) {
+  ckpt_error err = {0};
+  ckpt_outcome outcome;
+  command->train.stop = &stop_asked;
+  command->train.report = report;
+  command->train.report_arg = command;
+  catch_signals();
+  if (ckpt_train(&command->train, &outcome, &err) != CKPT_OK) return fail(&err, EXIT_FAILED);
+  return outcome == CKPT_OUTCOME_STOPPED ? EXIT_STOPPED : outcome == CKPT_OUTCOME_DONE ? EXIT_DONE : EXIT_FAILED;
+}
+
+int main(int argc, char **argv) {
+  ckpt_command command;
+  ckpt_error err = {0};
+  memset(&command, 0, sizeof command);
+  int code;
+  if (ckpt_command_parse(&command, argc, argv, say, NULL, &err) != CKPT_OK) {
+    code = fail(&err, err.status == CKPT_ENOMEM ? EXIT_FAILED : EXIT_USAGE);
+  } else if (command.wants_version) {
+    printf("ckpt-train %s\n", ckpt_version());
+    code = EXIT_DONE;
+  } else if (command.wants_help) {
+    const char *help = ckpt_command_help(&command.arena);
+    fputs(help == NULL ? "" : help, stdout);
+    code = EXIT_DONE;
+  } else {
+    code = train(&command);
+  }
+  ckpt_command_free(&command);
+  return code;
+}

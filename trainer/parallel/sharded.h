@@ -1,0 +1,78 @@
+/* sharded.h - what one rank holds of parameters, gradients and AdamW's moments, and how a step is taken: stages 0 to 3
+ * of ZeRO as one module.
+ *
+ * Each parameter is cut along its first axis as torch.chunk does, which is how FSDP2 and DCP's layout cut: what a rank
+ * holds is what its file of a checkpoint holds. Shards may be uneven or empty.
+ *   stage 0  every rank has all moments; gradients are summed over ranks whole
+ *   stage 1  a rank has the moments of its shards, updates those, and weights are gathered
+ *   stage 2  the same, and gradients are summed into shards after each batch of an accumulation
+ *   stage 3  the same, and weights are gathered when a step begins instead of when it ends
+ * The norm is summed over shards in every stage. So stages 0 and 1 give the same bits, and 2 and 3. */
+#ifndef CKPT_TRAINER_PARALLEL_SHARDED_H
+#define CKPT_TRAINER_PARALLEL_SHARDED_H
+
+#include "trainer/model/device.h"
+#include "trainer/model/model.h"
+#include "trainer/optimizer/adamw.h"
+#include "trainer/parallel/collective.h"
+
+/* Of a parameter what a rank updates: a range of rows. */
+typedef struct ckpt_piece {
+  uint32_t parameter;
+  uint64_t first_row, n_rows; /* of its first axis */
+  uint64_t flat, n;           /* elements in the flat buffers */
+  uint64_t local;             /* where they begin in the rank's own buffers */
+} ckpt_piece;
+
+typedef struct ckpt_sharded {
+  const ckpt_model *model;
+  ckpt_collective *collective;
+  ckpt_device *device; /* borrowed */
+  uint32_t stage;
+  float *weights, *gradients;  /* flat, 64-byte aligned, owned */
+  float *exp_avg, *exp_avg_sq; /* n_local elements, owned */
+  float *summed;               /* stages 2 and 3: gradients of the shards, n_local */
+  uint64_t n_local;
+  ckpt_piece *pieces;                      /* those of this rank, n_parameters */
+  ckpt_ranges *owned;                      /* shards of every rank, whatever the stage; by parameter */
+  struct ckpt_chunk *chunks, *norm_chunks; /* of pieces and of the own shards */
+  uint32_t n_chunks, n_norm_chunks;
+  double *partial; /* n_norm_chunks */
+} ckpt_sharded;
+
+/* Bytes of a rank's buffers. */
+typedef struct ckpt_sharded_memory {
+  uint64_t weights, gradients, moments, summed;
+} ckpt_sharded_memory;
+
+/* What rank `rank` of `n_ranks` would hold. */
+void ckpt_sharded_plan(ckpt_sharded_memory *out, const ckpt_model *model, uint32_t stage, uint32_t rank,
+                       uint32_t n_ranks);
+
+/* The rows of a parameter that belong to a rank: [*first, *first + *n). */
+void ckpt_shard_rows(const ckpt_parameter *parameter, uint32_t rank, uint32_t n_ranks, uint64_t *first, uint64_t *n);
+
+/* Zeroed buffers. ENOMEM. */
+ckpt_status ckpt_sharded_new(ckpt_sharded **out, const ckpt_model *model, ckpt_collective *collective,
+                             ckpt_device *device, uint32_t stage, ckpt_error *err);
+void ckpt_sharded_free(ckpt_sharded *sharded); /* NULL is fine */
+
+/* Before a step's first batch: gradients become zero, weights are whole. */
+ckpt_status ckpt_sharded_begin(ckpt_sharded *sharded, ckpt_error *err);
+
+/* After each batch of a step. */
+ckpt_status ckpt_sharded_reduce(ckpt_sharded *sharded, bool is_last, ckpt_error *err);
+
+/* After the last: the norm of the summed gradients, the same on every rank. */
+ckpt_status ckpt_sharded_norm(ckpt_sharded *sharded, double *norm, ckpt_error *err);
+
+/* AdamW on the own pieces; afterwards, but for stage 3, weights are whole. */
+ckpt_status ckpt_sharded_update(ckpt_sharded *sharded, const ckpt_adamw *how, ckpt_error *err);
+
+/* Weights whole on every rank: what evaluation and saving need. Does nothing where they are. */
+ckpt_status ckpt_sharded_gather(ckpt_sharded *sharded, ckpt_error *err);
+
+/* The summed gradients whole on every rank (--dump-grads); after ckpt_sharded_norm. */
+ckpt_status ckpt_sharded_gather_gradients(ckpt_sharded *sharded, ckpt_error *err);
+
+#endif
