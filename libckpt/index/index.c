@@ -650,7 +650,8 @@ const char *ckpt_index_file_of(const ckpt_index *index, const ckpt_tensor *tenso
 }
 
 const char *ckpt_index_side_path(const ckpt_index *index, const ckpt_side_file *side) {
-  return index->source == NULL ? side->name : ckpt_source_path(index->source, side->file);
+  const ckpt_source *source = ckpt_index_side_source(index, side);
+  return source == NULL ? side->name : ckpt_source_path(source, side->file);
 }
 
 ckpt_status ckpt_index_side_text(ckpt_index *index, const ckpt_side_file *side, uint64_t max_bytes, const char **text,
@@ -664,7 +665,7 @@ ckpt_status ckpt_index_side_text(ckpt_index *index, const ckpt_side_file *side, 
   if (side->text != NULL)
     memcpy(copy, side->text, (size_t)side->n_bytes);
   else
-    CKPT_TRY(ckpt_source_read(index->source, side->file, 0, copy, (size_t)side->n_bytes, err));
+    CKPT_TRY(ckpt_source_read(ckpt_index_side_source(index, side), side->file, 0, copy, (size_t)side->n_bytes, err));
   *text = copy;
   return CKPT_OK;
 }

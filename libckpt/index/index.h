@@ -277,6 +277,11 @@ const char *ckpt_index_file_of(const ckpt_index *index, const ckpt_tensor *tenso
  * source. Borrowed. */
 const char *ckpt_index_side_path(const ckpt_index *index, const ckpt_side_file *side);
 
+/* The source that a side file's bytes are in; NULL: text has them. */
+static inline ckpt_source *ckpt_index_side_source(const ckpt_index *index, const ckpt_side_file *side) {
+  return side->source != NULL ? side->source : index->source;
+}
+
 /* A side file's bytes as terminated arena text (at most max_bytes, ELIMIT beyond). */
 ckpt_status ckpt_index_side_text(ckpt_index *index, const ckpt_side_file *side, uint64_t max_bytes, const char **text,
                                  ckpt_error *err);

@@ -171,7 +171,7 @@ TEST(Generated, BashCompletes) {
   EXPECT_EQ(Complete("ckpt ls --include", "''"), "all\nmodel\noptimizer\n");
   EXPECT_EQ(Complete("ckpt ls --include =", "o"), "optimizer\n");
   EXPECT_EQ(Complete("ckpt hash --cast", "bf"), "bf16\n");
-  EXPECT_EQ(Complete("ckpt convert x --adap", ""), "\n");
+  EXPECT_EQ(Complete("ckpt convert x --adapt", ""), "--adapter\n");
   EXPECT_EQ(Complete("ckpt convert x -o", "y"), "\n");  // left to file names
 }
 

@@ -464,6 +464,8 @@ static ckpt_status check_args(const ckpt_args *args, ckpt_error *err) {
   if (is_files && ckpt_args_has(args, "plan")) return ckpt_args_fail(args, err, "--files has no --plan");
   if (ckpt_args_has(args, "trace") && (is_check || args->n_inputs > 1))
     return ckpt_args_fail(args, err, "--trace follows one run: give one input");
+  if (ckpt_args_has(args, "output") && ckpt_args_has(args, "adapter"))
+    return ckpt_args_fail(args, err, "-o with --adapter: a manifest is of what is stored (merge it first)");
   if (ckpt_args_has(args, "output") && args->n_inputs > 1)
     return ckpt_args_fail(args, err, "-o writes the manifest of one input, %u are given", args->n_inputs);
   if (args->json && ckpt_args_has(args, "plan") && args->n_inputs > 1)

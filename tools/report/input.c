@@ -1,9 +1,13 @@
 /* input.c - see input.h. */
 #include "tools/report/input.h"
 
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "libckpt/base/error.h"
+#include "libckpt/base/text.h"
+#include "libckpt/recipe/adapter/adapter.h"
 #include "libckpt/recipe/select/select.h"
 #include "tools/report/report.h"
 
@@ -48,6 +52,53 @@ static ckpt_status open_like(ckpt_input *out, const char *path, const char *like
   return like == NULL ? CKPT_OK : check_like(out, like, &defects, err);
 }
 
+/* ---- adapters ---------------------------------------------------------------------------------------------------- */
+
+ckpt_status ckpt_input_split_adapter(ckpt_adapter_request *out, const char *text, ckpt_error *err) {
+  const char *equals = strrchr(text, '=');
+  char *end = NULL;
+  const double scale = equals == NULL ? 0 : ckpt_c_strtod(equals + 1, &end);
+  const bool has_scale = equals != NULL && end != equals + 1 && *end == '\0' && isfinite(scale);
+  char *path = strndup(text, has_scale ? (size_t)(equals - text) : strlen(text));
+  CKPT_TRY_ALLOC(path, err);
+  *out = (ckpt_adapter_request){.path = path, .scale = has_scale ? scale : 1};
+  return CKPT_OK;
+}
+
+static ckpt_status merge_all(ckpt_input *out, const ckpt_adapter_request *requests, uint32_t n, ckpt_error *err) {
+  ckpt_index *merged;
+  CKPT_TRY(ckpt_adapters_open(&out->adapters, out->index, requests, n, err));
+  CKPT_TRY(ckpt_adapters_merge(&merged, out->adapters, err));
+  out->base = out->index;
+  out->index = merged;
+  return CKPT_OK;
+}
+
+static bool takes_adapters(const ckpt_verb *verb) {
+  const ckpt_option *option;
+  for (size_t i = 0; (option = ckpt_verb_option(verb, i, NULL)) != NULL; i++)
+    if (strcmp(option->name, "adapter") == 0) return true;
+  return false;
+}
+
+/* Merges what stands behind an input, or anywhere where it is the only one. */
+static ckpt_status merge_adapters(ckpt_input *out, const ckpt_args *args, uint32_t number, ckpt_error *err) {
+  if (!takes_adapters(args->verb)) return CKPT_OK;
+  const uint32_t n_paths = args->verb->n_paths != 0 ? args->verb->n_paths : args->n_inputs;
+  ckpt_adapter_request *requests = calloc(args->n_options + 1, sizeof *requests);
+  CKPT_TRY_ALLOC(requests, err);
+  const ckpt_arg *arg;
+  uint32_t n = 0;
+  ckpt_status status = CKPT_OK;
+  for (uint32_t at = 0; status == CKPT_OK && (arg = ckpt_args_next(args, "adapter", &at)) != NULL;)
+    if (n_paths == 1 || arg->after == (int64_t)number)
+      status = ckpt_input_split_adapter(&requests[n++], arg->text, err);
+  if (status == CKPT_OK && n != 0) status = merge_all(out, requests, n, err);
+  for (uint32_t i = 0; i < n; i++) free((char *)(uintptr_t)requests[i].path);
+  free(requests);
+  return status;
+}
+
 ckpt_status ckpt_input_open(ckpt_input *out, const ckpt_args *args, uint32_t number, ckpt_error *err) {
   return ckpt_input_open_all(out, args, number, false, NULL, NULL, err);
 }
@@ -59,7 +110,8 @@ ckpt_status ckpt_input_open_all(ckpt_input *out, const ckpt_args *args, uint32_t
                                .report = report,
                                .report_arg = arg};
   *out = (ckpt_input){.weights = text_of(ckpt_args_of(args, "weights", number))};
-  return open_like(out, args->inputs[number], text_of(ckpt_args_of(args, "like", number)), &options, err);
+  CKPT_TRY(open_like(out, args->inputs[number], text_of(ckpt_args_of(args, "like", number)), &options, err));
+  return merge_adapters(out, args, number, err);
 }
 
 ckpt_status ckpt_input_open_listed(ckpt_input *out, const ckpt_args *args, const char *path, ckpt_error *err) {
@@ -76,7 +128,9 @@ ckpt_status ckpt_input_open_imatrix(ckpt_index **out, const ckpt_args *args, ckp
 }
 
 void ckpt_input_close(ckpt_input *input) {
-  ckpt_index_free(input->index);
+  ckpt_index_free(input->index); /* before what it borrows */
+  ckpt_adapters_free(input->adapters);
+  ckpt_index_free(input->base);
   ckpt_index_free(input->like);
   *input = (ckpt_input){0};
 }

@@ -3,16 +3,20 @@
 #define CKPT_TOOLS_REPORT_INPUT_H
 
 #include "libckpt/index/index.h"
+#include "libckpt/recipe/adapter/adapter.h"
 #include "tools/cli/options.h"
 
 typedef struct ckpt_input {
-  ckpt_index *index;
+  ckpt_index *index;   /* with --adapter the merged model */
   ckpt_index *like;    /* the model of --like, whose tensors `index` has been found to cover; NULL without */
   const char *weights; /* "master" or "model" as asked for; NULL: the default */
+  ckpt_index *base;    /* what adapters were merged into; NULL without */
+  ckpt_adapters *adapters;
 } ckpt_input;
 
 /* Opens input `number` with its modifiers. Close it whatever the result. Fails as ckpt_open does, EDIFFERENT where
- * --like finds a tensor missing, extra or of another shape, ENOTFOUND for --weights master without master weights. */
+ * --like finds a tensor missing, extra or of another shape, ENOTFOUND for --weights master without master weights, and
+ * as ckpt_adapters_open. */
 ckpt_status ckpt_input_open(ckpt_input *out, const ckpt_args *args, uint32_t number, ckpt_error *err);
 
 /* The same, which reports every defect and leaves out what is broken; the index is NULL where nothing can be read.
@@ -22,6 +26,9 @@ ckpt_status ckpt_input_open_all(ckpt_input *out, const ckpt_args *args, uint32_t
 
 /* The same of a path that stands in a list, not on the command line, whose modifiers belong to every one. */
 ckpt_status ckpt_input_open_listed(ckpt_input *out, const ckpt_args *args, const char *path, ckpt_error *err);
+
+/* DIR[=SCALE]: what follows the last = is the scale, if it is a number. The path is the caller's to free. ENOMEM. */
+ckpt_status ckpt_input_split_adapter(ckpt_adapter_request *out, const char *text, ckpt_error *err);
 
 /* Opens what --imatrix names, under the names that it stores; NULL without. The caller frees it. */
 ckpt_status ckpt_input_open_imatrix(ckpt_index **out, const ckpt_args *args, ckpt_error *err);

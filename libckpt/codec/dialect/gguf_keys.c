@@ -223,7 +223,7 @@ static ckpt_status side_text(const setter *s, const ckpt_side_file *side, const 
   char *copy = ckpt_arena_alloc(&s->index->arena, (size_t)side->n_bytes + 1);
   CKPT_TRY_ALLOC(copy, err);
   *text = copy;
-  return ckpt_source_read(s->config_of->source, side->file, 0, copy, (size_t)side->n_bytes, err);
+  return ckpt_source_read(ckpt_index_side_source(s->config_of, side), side->file, 0, copy, (size_t)side->n_bytes, err);
 }
 
 /* What generation_config.json says of sampling. */

@@ -107,7 +107,7 @@ ckpt_status ckpt_index_quantization(const ckpt_index *index, ckpt_quantization *
   ckpt_status status = text == NULL ? ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory") : CKPT_OK;
   if (status == CKPT_OK && side->text != NULL) memcpy(text, side->text, (size_t)side->n_bytes);
   if (status == CKPT_OK && side->text == NULL)
-    status = ckpt_source_read(index->source, side->file, 0, text, (size_t)side->n_bytes, err);
+    status = ckpt_source_read(ckpt_index_side_source(index, side), side->file, 0, text, (size_t)side->n_bytes, err);
   if (status == CKPT_OK)
     status = ckpt_config_parse(&config, text, side->n_bytes, ckpt_index_side_path(index, side), err);
   if (status == CKPT_OK && ckpt_config_has(config, "quantization_config")) {

@@ -1,0 +1,33 @@
+# Adapters merged into their base, for every verb that reads a model, and what is refused.
+cp -r "$DATA/adapters" a
+try() {
+  echo "\$ ckpt $*"
+  ckpt "$@" --quiet 2>&1
+  echo "exit $?"
+}
+base=a/linear/base lora=a/linear/adapter
+try merge $base --adapter $lora -o merged/
+try hash $base --adapter $lora
+try diff $base --adapter $lora merged
+try cat $base --adapter $lora 'model.layers.0.self_attn.q_proj.weight[0,:3]'
+try cat merged 'model.layers.0.self_attn.q_proj.weight[0,:3]'
+ckpt ls $base --adapter $lora | head -2
+ls merged
+try verify merged --headers
+try merge --adapter $lora -o own.safetensors
+try merge $base --adapter $lora=0 -o zero.safetensors
+try hash $base
+try merge $base --adapter $lora=0.5 --adapter a/patterns/adapter -o one.safetensors
+try merge $base --adapter a/patterns/adapter --adapter $lora=0.5 -o other.safetensors
+cmp one.safetensors other.safetensors && echo the same bytes
+try merge a/gpt2/base --adapter a/gpt2/adapter -o gpt2.gguf --dtype f32
+try merge a/gpt2/base --adapter a/gpt2/adapter -o gpt2/
+try hash gpt2 gpt2.gguf --cast f32
+try merge $base -o x.safetensors
+try merge $base --adapter a/gpt2/adapter -o x.safetensors
+try merge $base --adapter $base -o x.safetensors
+try merge $base --adapter nowhere -o x.safetensors
+try merge $base --adapter $lora -o x.safetensors --receipt r.json
+try hash $base --adapter $lora -o m.json
+try verify $base --adapter $lora
+ls x.safetensors r.json m.json 2> /dev/null
