@@ -11,8 +11,6 @@
 #include "tools/report/report.h"
 #include "tools/report/text_files.h"
 
-#define MAX_TEXT_BYTES (UINT64_C(4) << 30)
-
 typedef struct job {
   const ckpt_args *args;
   const ckpt_text_encoder *encoder;
@@ -60,7 +58,7 @@ static ckpt_status tokenize(job *j, ckpt_error *err) {
   char *text = NULL; /* read before anything is printed */
   size_t n_bytes = 0;
   if (ckpt_args_has(args, "file"))
-    CKPT_TRY(ckpt_text_file_read(&text, &n_bytes, ckpt_args_text(args, "file", NULL), MAX_TEXT_BYTES, err));
+    CKPT_TRY(ckpt_text_file_read(&text, &n_bytes, ckpt_args_text(args, "file", NULL), CKPT_TEXT_FILE_MAX, err));
   ckpt_emit_begin(&j->json, stdout);
   if (args->json) ckpt_emit_array(&j->json, NULL);
   ckpt_status status = encode_all(j, text, n_bytes, err);

@@ -63,25 +63,44 @@ static void redraw(ckpt_meter *meter, const char *line, size_t n) {
   meter->n_shown = n;
 }
 
-void ckpt_meter_update(void *arg, uint64_t n_read, uint64_t n_total) {
-  ckpt_meter *meter = arg;
-  if (!meter->is_active) return;
-  meter->n_read = n_read;
-  meter->n_total = n_total;
-  double now = meter->now();
+/* Whether a line is due; *now: the time. */
+static bool is_due(ckpt_meter *meter, double *now) {
   bool is_first = meter->drawn < meter->started;
   double due =
       is_first ? meter->started + first_after : meter->drawn + (meter->is_terminal ? redraw_after : print_after);
-  if (now < due) return;
-  meter->drawn = now;
-  char line[LINE + 1];
-  size_t n = format_line(meter, now - meter->started, line);
+  *now = meter->now();
+  if (!meter->is_active || *now < due) return false;
+  meter->drawn = *now;
+  return true;
+}
+
+/* A line of n bytes; there is room for one more. */
+static void show(ckpt_meter *meter, char *line, size_t n) {
   if (meter->is_terminal) {
     redraw(meter, line, n);
   } else {
     line[n] = '\n';
     put(meter, line, n + 1);
   }
+}
+
+void ckpt_meter_update(void *arg, uint64_t n_read, uint64_t n_total) {
+  ckpt_meter *meter = arg;
+  char line[LINE + 1];
+  double now;
+  meter->n_read = n_read;
+  meter->n_total = n_total;
+  if (is_due(meter, &now)) show(meter, line, format_line(meter, now - meter->started, line));
+}
+
+void ckpt_meter_step(ckpt_meter *meter, uint64_t n_done, uint64_t n_total, const char *what) {
+  char line[LINE + 1], left[48];
+  double now;
+  if (n_done == 0 || !is_due(meter, &now)) return;
+  const double seconds = (now - meter->started) / (double)n_done * (double)(n_total - n_done);
+  int n = snprintf(line, LINE, "%llu of %llu  %.100s  %s left", (unsigned long long)n_done, (unsigned long long)n_total,
+                   what, ckpt_text_duration(seconds, left));
+  show(meter, line, n < LINE ? (size_t)n : LINE - 1);
 }
 
 void ckpt_meter_end(ckpt_meter *meter) {

@@ -22,6 +22,9 @@ void ckpt_meter_begin(ckpt_meter *meter, const char *mode);
 /* A ckpt_progress: arg is the meter. */
 void ckpt_meter_update(void *arg, uint64_t n_read, uint64_t n_total);
 
+/* The same for a job that is not counted in bytes: `what` ("ppl 12.3") after n_done of n_total steps. */
+void ckpt_meter_step(ckpt_meter *meter, uint64_t n_done, uint64_t n_total, const char *what);
+
 /* Erases what is on the terminal. */
 void ckpt_meter_end(ckpt_meter *meter);
 

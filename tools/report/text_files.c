@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "libckpt/base/error.h"
+#include "libckpt/base/text.h"
+#include "libckpt/codec/json.h"
 
 static ckpt_status read_all(char **out, size_t *n_bytes, FILE *file, const char *path, uint64_t max_bytes,
                             ckpt_error *err) {
@@ -51,4 +53,68 @@ bool ckpt_text_line(const char *text, size_t n_bytes, size_t *at, const char **l
   *at += *n_line + 1;
   if (end != NULL && *n_line != 0 && (*line)[*n_line - 1] == '\r') --*n_line;
   return true;
+}
+
+/* Appends the field `text` of a JSON object to out. */
+static ckpt_status take_line(char *out, size_t *n_out, const char *line, size_t n_line, ckpt_error *err) {
+  ckpt_json *json;
+  ckpt_json_token token;
+  bool is_found = false;
+  CKPT_TRY(ckpt_json_new_text(&json, line, n_line, true, NULL, err));
+  ckpt_status status;
+  CKPT_TRY_GOTO(ckpt_json_expect(json, CKPT_JSON_OBJECT, "a line", err));
+  for (;;) {
+    CKPT_TRY_GOTO(ckpt_json_next(json, &token, err));
+    if (token != CKPT_JSON_KEY) break;
+    if (is_found || strcmp(ckpt_json_text(json, NULL), "text") != 0) {
+      CKPT_TRY_GOTO(ckpt_json_skip(json, err));
+      continue;
+    }
+    size_t n;
+    CKPT_TRY_GOTO(ckpt_json_expect(json, CKPT_JSON_STRING, "text", err));
+    const char *text = ckpt_json_text(json, &n);
+    memcpy(out + *n_out, text, n);
+    *n_out += n;
+    is_found = true;
+  }
+  CKPT_TRY_GOTO(ckpt_json_expect(json, CKPT_JSON_END, "the end of the line", err));
+  if (!is_found) status = ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "has no field text");
+done:
+  ckpt_json_free(json);
+  return status;
+}
+
+/* Decoded text is never longer than its line, whose braces leave room for the empty line. */
+static ckpt_status take_lines(char **text, size_t *n_bytes, const char *path, ckpt_error *err) {
+  char *out = malloc(*n_bytes + 1), where[32];
+  const char *line;
+  size_t n_out = 0, at = 0, n_line, number = 0;
+  CKPT_TRY_ALLOC(out, err);
+  while (ckpt_text_line(*text, *n_bytes, &at, &line, &n_line)) {
+    number++;
+    if (n_line == 0) continue;
+    if (n_out != 0) out[n_out++] = '\n', out[n_out++] = '\n';
+    ckpt_error why = {0};
+    ckpt_status status = take_line(out, &n_out, line, n_line, &why);
+    if (status == CKPT_OK) continue;
+    free(out);
+    (void)snprintf(where, sizeof where, "line %zu", number);
+    return ckpt_fail(err, status, path, NULL, "%s: %s", where, why.message);
+  }
+  out[n_out] = '\0';
+  free(*text);
+  *text = out;
+  *n_bytes = n_out;
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_text_document_read(char **out, size_t *n_bytes, const char *path, ckpt_error *err) {
+  CKPT_TRY(ckpt_text_file_read(out, n_bytes, path, CKPT_TEXT_FILE_MAX, err));
+  if (!ckpt_text_ends(path, ".jsonl")) return CKPT_OK;
+  ckpt_status status = take_lines(out, n_bytes, path, err);
+  if (status != CKPT_OK) {
+    free(*out);
+    *out = NULL;
+  }
+  return status;
 }

@@ -9,14 +9,27 @@
 
 #include "libckpt/base/checked.h"
 #include "libckpt/base/error.h"
+#include "libckpt/codec/dialect/dialect.h"
 #include "libckpt/io/sink.h"
 #include "libckpt/plan/plan.h"
 #include "trainer/model/model.h"
+
+/* What a GGUF model's metadata says instead of a config.json; *out stays NULL where there is none. */
+static ckpt_status open_gguf(ckpt_model **out, ckpt_index *index, const ckpt_model_options *options, ckpt_error *err) {
+  const char *text;
+  *out = NULL;
+  CKPT_TRY(ckpt_dialect_config(&text, index, &index->arena, err));
+  return text == NULL ? CKPT_OK : ckpt_model_new(out, text, strlen(text), index->path, options, err);
+}
 
 ckpt_status ckpt_model_open(ckpt_model **out, ckpt_index *index, ckpt_index *like, const ckpt_model_options *options,
                             ckpt_error *err) {
   const ckpt_side_file *side = ckpt_index_side_file(index, "config.json");
   const char *text;
+  if (side == NULL && like == NULL) {
+    CKPT_TRY(open_gguf(out, index, options, err));
+    if (*out != NULL) return CKPT_OK;
+  }
   if (side == NULL && like != NULL) {
     index = like;
     side = ckpt_index_side_file(like, "config.json");

@@ -62,8 +62,8 @@ const ckpt_parameter *ckpt_model_parameters(const ckpt_model *model, uint32_t *n
 /* The parameter of this name (or tied name); NULL: none. */
 const ckpt_parameter *ckpt_model_find(const ckpt_model *model, const char *name);
 
-/* The same of the config.json beside an opened checkpoint, or beside `like` (NULL: none). ENOTFOUND where neither has
- * one. Neither index is kept. */
+/* The same of the config.json beside an opened checkpoint, or of a GGUF model's metadata, or of the config.json beside
+ * `like` (NULL: none). ENOTFOUND where there is none of these. Neither index is kept. */
 ckpt_status ckpt_model_open(ckpt_model **out, ckpt_index *index, ckpt_index *like, const ckpt_model_options *options,
                             ckpt_error *err);
 

@@ -58,6 +58,10 @@ const ckpt_arch *ckpt_dialect_of_gguf(const ckpt_index *index);
 /* A number of its metadata, <architecture>.<key>. */
 bool ckpt_dialect_gguf_u32(const ckpt_index *index, const ckpt_arch *arch, const char *key, uint32_t *out);
 
+/* The config.json that a GGUF model of a known family has, opened under Hugging Face's names; *out, in the arena, is
+ * NULL for any other index. EUNSUPPORTED where it has something that no config.json says, ENOMEM. */
+ckpt_status ckpt_dialect_config(const char **out, const ckpt_index *index, ckpt_arena *arena, ckpt_error *err);
+
 /* ---- within the room --------------------------------------------------------------------------------------------- */
 
 /* Sets general.* and <architecture>.*, as the converter does, and the tokenizer's; what has no place is a note. */

@@ -158,6 +158,16 @@ static ckpt_status print_config(const char **out, const ckpt_index *from, const 
   return *out == NULL ? ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory") : CKPT_OK;
 }
 
+ckpt_status ckpt_dialect_config(const char **out, const ckpt_index *index, ckpt_arena *arena, ckpt_error *err) {
+  ckpt_losses losses = {.arena = arena};
+  const ckpt_arch *arch = index->stored_form == NULL ? NULL : ckpt_dialect_of_gguf(index->stored_form);
+  *out = NULL;
+  if (arch == NULL) return CKPT_OK;
+  CKPT_TRY(print_config(out, index->stored_form, arch, arena, &losses, err));
+  if (losses.n == 0) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EUNSUPPORTED, index->path, NULL, "%s", losses.texts[0]);
+}
+
 static ckpt_status add_file(ckpt_index *into, const char *name, const char *text, ckpt_error *err) {
   CKPT_TRY(ckpt_index_add_side_file(into, name, 0, strlen(text), err));
   into->side_files[into->n_side_files - 1].text = text;
