@@ -303,8 +303,9 @@ static ckpt_status set_byte_level(const writer *w, const char *pre, ckpt_error *
   if (pre == NULL) pre = w->tokenizer->pre;
   if (pre == NULL) {
     ckpt_pre_show(w->tokenizer, shown, sizeof shown);
-    return ckpt_fail(err, CKPT_EUNSUPPORTED, w->tokenizer->path, NULL,
-                     "GGUF has no name for the way in which this tokenizer cuts text (%s): give --pre NAME", shown);
+    return ckpt_advise(ckpt_fail(err, CKPT_EUNSUPPORTED, w->tokenizer->path, NULL,
+                                 "GGUF has no name for the way in which this tokenizer cuts text (%s)", shown),
+                       err, "give %pre=NAME");
   }
   CKPT_TRY(ckpt_index_set_metadata(w->index, CKPT_GGML_MODEL, "gpt2", err));
   CKPT_TRY(ckpt_index_set_metadata(w->index, CKPT_GGML_PRE, pre, err));

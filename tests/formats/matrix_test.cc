@@ -51,7 +51,7 @@ std::string convert(const std::string &input, const std::string &output, const c
   ckpt_status own;
   if (status == nullptr) status = &own;
   *status = ckpt_convert(&options, &err);
-  if (strstr(err.message, "--names stored") != nullptr) { /* a model of no family becomes GGUF under its own names */
+  if (strstr(err.advice, "%names=stored") != nullptr) { /* a model of no family becomes GGUF under its own names */
     EXPECT_EQ(*status, CKPT_EUNSUPPORTED);
     err = {};
     options.stored_names = true;

@@ -258,6 +258,8 @@ TEST(Tables, WhatIsWrittenIsKeptAndTaken) {
     std::istringstream always(option->always == nullptr ? "" : option->always);
     for (std::string verb; always >> verb;) EXPECT_TRUE(ckpt_option_is_taken(option, verb.c_str())) << verb;
   }
+  EXPECT_EQ(turns.count({CKPT_PLACE_CONVERT, CKPT_VALUES_TURN_OF_CONVERT}), 0u);
+  EXPECT_EQ(turns.count({CKPT_PLACE_TARGET, CKPT_VALUES_TURN_OF_TARGET}), 0u);
   for (auto [place, key] : turns)
     for (unsigned before = 1; before < key; before++)
       EXPECT_TRUE(turns.count({place, before}) != 0 || before == CKPT_VALUES_TURN_OF_CONVERT ||

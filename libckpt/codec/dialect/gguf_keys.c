@@ -331,9 +331,7 @@ static ckpt_status set_tokenizer(const setter *s, ckpt_error *err) {
   ckpt_status status = ckpt_dialect_tokenizers->to_ggml(s->index, s->config_of, s->pre,
                                                         n_vocab > UINT32_MAX ? 0 : (uint32_t)n_vocab, &why);
   if (status == CKPT_ENOTFOUND)
-    return ckpt_index_note(s->index, false, err,
-                           "a tokenizer, without which llama.cpp cannot run it (none is here; "
-                           "--like MODEL)");
+    return ckpt_index_note(s->index, false, err, "a tokenizer, without which llama.cpp cannot run it (none is here)");
   if (status != CKPT_OK && err != NULL && err->status == CKPT_OK) *err = why;
   return status;
 }

@@ -146,12 +146,14 @@ ckpt_dtype ckpt_dialect_auto(const ckpt_index *from) {
 }
 
 static ckpt_status refuse_unknown(const ckpt_index *from, ckpt_error *err) {
-  return ckpt_fail(
-      err, CKPT_EUNSUPPORTED, from->path, NULL,
-      "%s, and GGUF names tensors by family (--names stored writes them as they are called, for no reader "
-      "in particular%s)",
-      from->architecture[0] == '\0' ? "is of no family that is known" : "there are no GGUF rules of its family",
-      from->architecture[0] == '\0' ? "; --like MODEL has the config.json that names it" : "");
+  const bool is_unknown = from->architecture[0] == '\0';
+  return ckpt_advise(
+      ckpt_fail(err, CKPT_EUNSUPPORTED, from->path, NULL, "%s, and GGUF names tensors by family",
+                is_unknown ? "is of no family that is known" : "there are no GGUF rules of its family"),
+      err,
+      is_unknown ? "%names=stored writes them as they are called, for no reader in particular; %like=MODEL has the "
+                   "config.json that names it"
+                 : "%names=stored writes them as they are called, for no reader in particular");
 }
 
 static ckpt_status read_numbers(maker *m, ckpt_error *err) {

@@ -132,7 +132,7 @@ TEST(TokenizerGgmlKeys, AnUnknownWayOfCuttingNamesItsRegexAndPre) {
   EXPECT_EQ(keys.status, CKPT_EUNSUPPORTED);
   const std::string said = text_of(keys.err);
   EXPECT_NE(said.find("[aeiou] contiguous"), std::string::npos) << said;
-  EXPECT_NE(said.find("--pre NAME"), std::string::npos) << said;
+  EXPECT_NE(said.find("pre=NAME"), std::string::npos) << said;
   Keys named(tool.tokenizer, "smollm");
   EXPECT_EQ(named.status, CKPT_OK);
   EXPECT_EQ(named.text("tokenizer.ggml.pre"), "smollm");

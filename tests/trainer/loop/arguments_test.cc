@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <deque>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -144,7 +145,10 @@ TEST_F(Arguments, GoRoundThroughJson) {
   EXPECT_EQ(ckpt_arguments_json(&arguments_, &arena_), json);
 }
 
-ckpt_status parse(std::vector<std::string> words, ckpt_command *command, ckpt_error *err) {
+// The command borrows its words, so they stay.
+ckpt_status parse(std::vector<std::string> given, ckpt_command *command, ckpt_error *err) {
+  static std::deque<std::vector<std::string>> kept;
+  std::vector<std::string> &words = kept.emplace_back(std::move(given));
   std::vector<char *> argv;
   words.insert(words.begin(), "ckpt-train");
   for (auto &word : words) argv.push_back(&word[0]);
