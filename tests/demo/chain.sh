@@ -15,6 +15,7 @@ run 137 "$train -o killed --quiet &
 run "ls -d killed/checkpoint-*"
 run "$train -o killed --resume auto"
 run "ckpt hash whole/checkpoint-150 killed/checkpoint-150 --include all"
+run "ckpt diff whole/checkpoint-150 killed/checkpoint-150 --include all"
 run "cmp whole/model.safetensors killed/model.safetensors"
 
 part perplexity 'did it learn? text that it never saw: perplexity of random weights, and of the checkpoint as the ranks wrote it'
@@ -36,6 +37,9 @@ part convert 'to GGUF and back: one digest'
 run "ckpt convert folder -o folder.gguf --dtype f32"
 run "ckpt convert folder.gguf -o back"
 run "ckpt hash --cast f32 folder folder.gguf back"
+run "ckpt diff folder folder.gguf"
+run "ckpt diff folder back"
+run "ckpt ppl back --against folder -f eval.txt --ctx 256 --max-kl 0"
 
 part quantize 'three presets and a folder, from one read'
 run "ckpt quantize killed/checkpoint-150 -o 'small-{type}.gguf' --type Q8_0 --type Q4_K_M --type Q2_K -o small"
