@@ -120,21 +120,6 @@ run "ckpt convert model.onnx -o weights.safetensors --dtype bf16"
 run "ckpt convert weights.safetensors --graph model.onnx -o rounded.onnx"
 run "${CKPT_PYTHON:-python3} $data/../demo/outputs.py model.onnx beside.onnx again.onnx linked.onnx"
 
-say 'ckpt-train, on two ranks that share out weights and optimizer; killed with SIGKILL and resumed, it ends with the same bytes'
-train="ckpt-train --model $data/training/llama --data $data/training/rows.jsonl --ranks 2 --stage 3 --quiet"
-train="$train --max_steps 3000 --save_steps 100 --save_total_limit 2 --learning_rate 1e-3"
-run "$train -o whole"
-run 137 "timeout -s KILL 0.4 $train -o killed"
-run "$train -o killed --resume auto"
-run "cmp whole/model.safetensors killed/model.safetensors"
-run "ckpt hash whole/checkpoint-3000 killed/checkpoint-3000"
-run "ckpt reshard killed/checkpoint-3000 -o eight --to dcp --world 8"
-
-say 'a LoRA on the result, as PEFT loads it'
-run "echo '{\"r\": 4, \"target_modules\": \"all-linear\"}' > lora.json"
-run "ckpt-train --model whole --lora lora.json --data $data/training/rows.jsonl --max_steps 20 --logging_steps 10 -o lora"
-run "ckpt ls lora --match '*.0.self_attn.*'"
-
 say 'what is there is not overwritten, unless told so'
 run 1 "ckpt convert llama-tiny -o one.safetensors"
 run "ckpt convert llama-tiny -o one.safetensors --force"

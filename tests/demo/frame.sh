@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# The frame of `./dev demo`: runs the commands of demo.sh inside build/demo, prints each before its output, and checks
-# that each exit status is the expected one.
+# The frame of `./dev demo`: runs the commands of chain.sh and demo.sh inside build/demo, prints each before its output,
+# and checks that each exit status is the expected one.
 #
 #   say 'text'              a line of explanation
+#   part NAME 'text'        the same, and the seconds from here to the next part are printed by parts_took
 #   run 'command'           must exit 0
 #   run 1 'command'         must exit 1: refused, different
 #
@@ -36,11 +37,30 @@ run() {
   fi
 }
 
+part_names=() part_began=()
+
+part() {
+  part_names+=("$1")
+  part_began+=("${EPOCHREALTIME/./}")
+  say "$2"
+}
+
+parts_took() {
+  local i line=''
+  part_began+=("${EPOCHREALTIME/./}")
+  for i in "${!part_names[@]}"; do
+    line+=$(awk "BEGIN { printf \", ${part_names[i]} %.1f s\", (${part_began[i + 1]} - ${part_began[i]}) / 1e6 }")
+  done
+  say "seconds of each part: ${line#, }"
+}
+
 rm -rf "$root/build/demo"
 mkdir -p "$root/build/demo"
 cd "$root/build/demo" || exit 1
 # shellcheck source=demo.sh
 source "$root/tests/demo/demo.sh"
+# shellcheck source=chain.sh
+source "$root/tests/demo/chain.sh"
 
 printf '\nfiles are in build/demo\n'
 printf '%d commands, %d as expected, %.1f s\n' $n_commands $n_expected "$(awk "BEGIN { print $(date +%s.%N) - $started }")"
