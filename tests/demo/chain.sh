@@ -33,6 +33,11 @@ run "ckpt consolidate killed/checkpoint-150 -o folder"
 run "ckpt verify folder"
 run "ckpt reshard killed/checkpoint-150 -o for-eight --to dcp --world 8"
 
+part merge 'the adapter into the model: a folder, and the same straight into a preset'
+run "ckpt merge folder --adapter lora -o merged"
+run "ckpt quantize folder --adapter lora --type Q8_0 -o merged-Q8_0.gguf"
+run "ckpt ppl merged-Q8_0.gguf --against merged -f eval.txt --ctx 256 --max-kl 0.001"
+
 part convert 'to GGUF and back: one digest'
 run "ckpt convert folder -o folder.gguf --dtype f32"
 run "ckpt convert folder.gguf -o back"
