@@ -403,11 +403,11 @@ static int run(ckpt_args *args) {
 const ckpt_verb ckpt_verb_inspect = {
     .name = "inspect",
     .forms = "inspect PATH",
-    .summary = "say what a checkpoint is",
+    .summary = "show format, layout, counts and metadata",
     .details =
-        "Format, names, writer, step, ranks, degrees of parallelism and tag (of ZeRO), counts and bytes per role and "
-        "dtype, metadata, config, objects, side "
-        "files, and problems seen in headers. Reads headers only; `ckpt verify` reads everything.",
+        "Prints the format, names, writer, step, ranks, counts and bytes per role and dtype, metadata, "
+        "config, objects and side files. For ZeRO it adds the degrees of parallelism and the tag. It also "
+        "lists problems that headers show. Reads headers only; `ckpt verify` reads everything.",
     .json =
         "{\"status\",\"path\",\"format\",\"version\",\"architecture\",\"names\",\"writer\",\"step\",\"min_ranks\","
         "\"parallel\":{\"world\",\"dp\",\"tp\",\"pp\",\"ep\",\"zero_stage\"},\"tag\",\"n_files\",\"n_tensors\","

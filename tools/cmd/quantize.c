@@ -114,12 +114,12 @@ const ckpt_verb ckpt_verb_quantize = {
         "quantize IN -o 'OUT-{type}.gguf' --type TYPE --type TYPE...",
     .summary = "write GGUF in the block types of llama.cpp's presets",
     .details =
-        "The bytes are those of llama-quantize, on every machine and for any number of threads. IN is a GGUF model, as "
-        "llama.cpp's convert_hf_to_gguf.py writes it, or a folder of its parts; it is read once, whatever the number "
-        "of "
-        "types. A preset is a mixture: it gives some tensors more bits than others, by "
-        "llama.cpp's rules. A row that is no whole number of blocks is an error unless --allow-fallback, and types of "
-        "very few bits need an importance matrix.\n\n"
+        "Writes the same bytes as llama-quantize, on every machine and for any number of threads. IN is a "
+        "GGUF model as llama.cpp's convert_hf_to_gguf.py writes it, or a folder of its shards. IN is read "
+        "once for any number of types. A preset is a mixture: it gives some tensors more bits than others, "
+        "by llama.cpp's rules. A row that is not a whole number of blocks is an error without "
+        "--allow-fallback. Types of very few bits need an importance matrix.\n"
+        "\n"
         "  ckpt quantize model-f16.gguf -o model-Q4_K_M.gguf --type Q4_K_M --imatrix imatrix.gguf\n"
         "  ckpt quantize model-f16.gguf -o 'model-{type}.gguf' --type Q8_0 --type Q6_K --type Q4_K_M",
     .json = "as convert, and per output \"fallbacks\":[{\"name\",\"wanted\",\"dtype\",\"row\"}],\"imatrix_missing\":[]",
