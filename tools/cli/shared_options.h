@@ -1,4 +1,4 @@
-/* shared_options.h - rows that several verbs have in their own tables, written once. */
+/* shared_options.h - option rows that several verbs use in their own tables. */
 #ifndef CKPT_TOOLS_CLI_SHARED_OPTIONS_H
 #define CKPT_TOOLS_CLI_SHARED_OPTIONS_H
 
@@ -7,7 +7,7 @@
 #define CKPT_OPTION_END \
   { NULL, 0, CKPT_OPTION_FLAG, 0, NULL, NULL }
 
-/* Which roles take part; what is the default differs. */
+/* Which roles take part; verbs differ in the default. */
 #define CKPT_OPTION_INCLUDE_ROW(if_absent)                                                \
   {                                                                                       \
     "include", 0, CKPT_OPTION_CHOICE, 0, "model|optimizer|all",                           \
@@ -17,22 +17,22 @@
 #define CKPT_OPTION_CAST_ROW \
   { "cast", 0, CKPT_OPTION_DTYPE, 0, "DTYPE", "take floating tensors as this dtype (rounds to nearest even)" }
 
-#define CKPT_OPTION_CASTS_ROW                                                                        \
-  {                                                                                                  \
-    "dtype", 0, CKPT_OPTION_CAST, CKPT_OPTION_REPEATED, "[PATTERN=]DTYPE",                           \
-        "cast floating tensors, all or those with a name that matches; the first matching rule wins" \
+#define CKPT_OPTION_CASTS_ROW                                                                          \
+  {                                                                                                    \
+    "dtype", 0, CKPT_OPTION_CAST, CKPT_OPTION_REPEATED, "[PATTERN=]DTYPE",                             \
+        "cast all floating tensors, or those whose name matches PATTERN; the first matching rule wins" \
   }
 
 #define CKPT_OPTION_SHARD_SIZE_ROW \
-  { "shard-size", 0, CKPT_OPTION_SIZE, 0, "SIZE", "bytes of tensors per file of a folder (default 5GB)" }
+  { "shard-size", 0, CKPT_OPTION_SIZE, 0, "SIZE", "most bytes of tensors per file of a folder (default 5GB)" }
 
 #define CKPT_OPTION_ZSTD_ROW \
-  { "zstd", 0, CKPT_OPTION_INTEGER, 0, "LEVEL", "compress items, where the format can (dcp)" }
+  { "zstd", 0, CKPT_OPTION_INTEGER, 0, "LEVEL", "compress items, if the format can (dcp)" }
 
-#define CKPT_OPTION_ALLOW_OVERFLOW_ROW                                                 \
-  {                                                                                    \
-    "allow-overflow", 0, CKPT_OPTION_FLAG, 0, NULL,                                    \
-        "let a cast make values infinite, clamp them, or leave only zeros of a tensor" \
+#define CKPT_OPTION_ALLOW_OVERFLOW_ROW                                                           \
+  {                                                                                              \
+    "allow-overflow", 0, CKPT_OPTION_FLAG, 0, NULL,                                              \
+        "allow a cast to make values infinite, to clamp them, or to turn a whole tensor to zero" \
   }
 
 #define CKPT_OPTION_LATER_ROW(name, value_kind, value) \

@@ -28,31 +28,31 @@ const ckpt_later_verb ckpt_later_verbs[] = {
     {NULL, NULL}};
 
 static const ckpt_option run_options[] = {
-    {"plan", 0, CKPT_OPTION_FLAG, 0, NULL, "print what would be read and written, peak memory and time; write nothing"},
-    {"memory", 0, CKPT_OPTION_SIZE, 0, "SIZE", "bound on tiles, windows and footers (default 128M)"},
-    {"threads", 0, CKPT_OPTION_INTEGER, 0, "N",
-     "threads that compute, at most 4096 (default, and 0: one per processor)"},
-    {"trace", 0, CKPT_OPTION_PATH, 0, "FILE", "write what was read, written and when, as JSON lines"},
+    {"plan", 0, CKPT_OPTION_FLAG, 0, NULL,
+     "print what a run would read and write, its peak memory and time; write nothing"},
+    {"memory", 0, CKPT_OPTION_SIZE, 0, "SIZE", "limit on tiles, windows and footers (default 128M)"},
+    {"threads", 0, CKPT_OPTION_INTEGER, 0, "N", "compute threads, at most 4096 (0, the default: one per processor)"},
+    {"trace", 0, CKPT_OPTION_PATH, 0, "FILE", "log reads and writes with their times, as JSON lines"},
     {"progress", 0, CKPT_OPTION_CHOICE, 0, "auto|always|never",
-     "progress on stderr (default auto: only on a terminal)"},
-    {"quiet", 0, CKPT_OPTION_FLAG, 0, NULL, "no progress, notes or closing lines; only results and errors"},
-    {"json", 0, CKPT_OPTION_FLAG, 0, NULL, "one JSON object on stdout"},
+     "when to show progress on stderr (default auto: on a terminal)"},
+    {"quiet", 0, CKPT_OPTION_FLAG, 0, NULL, "print only results and errors: no progress, notes or closing lines"},
+    {"json", 0, CKPT_OPTION_FLAG, 0, NULL, "print one JSON object on stdout"},
     {NULL, 0, CKPT_OPTION_FLAG, 0, NULL, NULL}};
 
 static const ckpt_option input_options[] = {
     {"adapter", 0, CKPT_OPTION_TEXT, CKPT_OPTION_MODIFIER | CKPT_OPTION_REPEATED | CKPT_OPTION_LATER, "DIR[=SCALE]",
      "with this adapter added"},
     {"weights", 0, CKPT_OPTION_CHOICE, CKPT_OPTION_MODIFIER, "master|model",
-     "which copy of a mixed-precision checkpoint stands for the parameters (default master where there is one)"},
+     "which copy of a mixed-precision checkpoint to use as parameters (default: master if there is one)"},
     {"like", 0, CKPT_OPTION_PATH, CKPT_OPTION_MODIFIER, "MODEL",
-     "config, tokenizer, names and coverage from the model that this was trained from"},
-    {"names", 0, CKPT_OPTION_CHOICE, CKPT_OPTION_MODIFIER, "stored", "tensor names as they stand in the file"},
+     "take config, tokenizer and names from the model that this was trained from, and check that no tensor is missing"},
+    {"names", 0, CKPT_OPTION_CHOICE, CKPT_OPTION_MODIFIER, "stored", "use tensor names as the file stores them"},
     {NULL, 0, CKPT_OPTION_FLAG, 0, NULL, NULL}};
 
 static const ckpt_option output_options[] = {
     {"output", 'o', CKPT_OPTION_PATH, CKPT_OPTION_REQUIRED | CKPT_OPTION_REPEATED, "PATH",
-     "where to write; several outputs come from one read"},
-    {"force", 0, CKPT_OPTION_FLAG, 0, NULL, "replace an existing output, once the new one is whole"},
+     "output path; several outputs need one read"},
+    {"force", 0, CKPT_OPTION_FLAG, 0, NULL, "replace an existing output when the new one is whole"},
     {"receipt", 0, CKPT_OPTION_PATH, 0, "FILE", "write inputs, options, decisions and digests as JSON"},
     {NULL, 0, CKPT_OPTION_FLAG, 0, NULL, NULL}};
 
@@ -85,7 +85,7 @@ const ckpt_option *ckpt_verb_option(const ckpt_verb *verb, size_t i, const char 
     const char *title;
   } tables[] = {{verb->options, "Options"},
                 {verb->sets & CKPT_SET_OUTPUT ? output_options : NULL, "Output"},
-                {verb->sets & CKPT_SET_INPUT ? input_options : NULL, "Input, each after the path that it belongs to"},
+                {verb->sets & CKPT_SET_INPUT ? input_options : NULL, "Input, each after the path it applies to"},
                 {verb->sets & CKPT_SET_RUN ? run_options : NULL, "Common"}};
   for (size_t t = 0; t < sizeof tables / sizeof *tables; t++)
     for (const ckpt_option *option = tables[t].options; option != NULL && option->name != NULL; option++)

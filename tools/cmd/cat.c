@@ -23,7 +23,7 @@
 enum { BLOCK_ELEMENTS = 1 << 18 }; /* a multiple of every dtype's block */
 
 static const ckpt_option options[] = {
-    {"raw", 0, CKPT_OPTION_FLAG, 0, NULL, "the bytes themselves on stdout: row-major, little-endian"}, CKPT_OPTION_END};
+    {"raw", 0, CKPT_OPTION_FLAG, 0, NULL, "write the bytes to stdout: row-major, little-endian"}, CKPT_OPTION_END};
 
 /* A slice in row-major order, block by block. */
 typedef struct block_reader {

@@ -17,13 +17,13 @@
 #include "tools/report/report.h"
 
 static const ckpt_option options[] = {
-    {"atol", 0, CKPT_OPTION_NUMBER, 0, "X", "values differ only past this absolute difference (default 0)"},
-    {"rtol", 0, CKPT_OPTION_NUMBER, 0, "X", "and past this share of the value in B (default 0)"},
+    {"atol", 0, CKPT_OPTION_NUMBER, 0, "X", "accept this absolute difference of values (default 0)"},
+    {"rtol", 0, CKPT_OPTION_NUMBER, 0, "X", "accept this difference as a fraction of B's value (default 0)"},
     CKPT_OPTION_CAST_ROW,
     CKPT_OPTION_ALLOW_OVERFLOW_ROW,
     CKPT_OPTION_INCLUDE_ROW("model"),
-    {"requantize", 0, CKPT_OPTION_FLAG, 0, NULL, "quantize A with the types that B's tensors have, then compare"},
-    {"imatrix", 0, CKPT_OPTION_PATH, 0, "FILE", "importance matrix with which B was made, for --requantize"},
+    {"requantize", 0, CKPT_OPTION_FLAG, 0, NULL, "quantize A to the types of B's tensors, then compare"},
+    {"imatrix", 0, CKPT_OPTION_PATH, 0, "FILE", "importance matrix that B was made with, for --requantize"},
     CKPT_OPTION_END};
 
 /* The lists of the result, in the order in which they are shown. */

@@ -21,14 +21,14 @@
 #include "tools/report/report.h"
 
 static const ckpt_option options[] = {
-    {"tensors", 0, CKPT_OPTION_FLAG, 0, NULL, "a digest per tensor, in name order"},
+    {"tensors", 0, CKPT_OPTION_FLAG, 0, NULL, "print a digest per tensor, in name order"},
     CKPT_OPTION_CAST_ROW,
     CKPT_OPTION_ALLOW_OVERFLOW_ROW,
     CKPT_OPTION_INCLUDE_ROW("model"),
-    {"output", 'o', CKPT_OPTION_PATH, 0, "FILE", "write the digests as a manifest (JSON) too"},
+    {"output", 'o', CKPT_OPTION_PATH, 0, "FILE", "also write the digests as a manifest (JSON)"},
     {"force", 0, CKPT_OPTION_FLAG, 0, NULL, "replace an existing manifest"},
     {"check", 0, CKPT_OPTION_PATH, 0, "FILE", "check the `ckpt1:...  PATH` lines of FILE, as sha256sum does"},
-    {"files", 0, CKPT_OPTION_FLAG, 0, NULL, "SHA-256 of each file, as sha256sum prints it"},
+    {"files", 0, CKPT_OPTION_FLAG, 0, NULL, "print the SHA-256 of each file, as sha256sum does"},
     CKPT_OPTION_END};
 
 /* ---- several inputs ---------------------------------------------------------------------------------------------- */
@@ -514,10 +514,9 @@ const ckpt_verb ckpt_verb_hash = {
         "{\"status\",\"hashes\":[{\"path\",\"digest\",\"names\",\"n_tensors\",\"n_bytes\",\"tensors\":[{\"name\","
         "\"digest\"}]}],\"notes\":[]}; --check: "
         "{\"status\",\"n_malformed\",\"checked\":[{\"path\",\"expected\",\"digest\",\"equal\",\"weights\"}],"
-        "\"notes\":[]}, with \"error\" for what could not be read; --files: "
-        "{\"status\",\"files\":[{\"path\",\"sha256\"}],\"notes\":[]}; with an input that "
-        "failed, "
-        "\"error\" of the first",
+        "\"notes\":[]}, with \"error\" for an unreadable path; --files: "
+        "{\"status\",\"files\":[{\"path\",\"sha256\"}],\"notes\":[]}; if inputs "
+        "failed, \"error\" of the first",
     .options = options,
     .sets = CKPT_SET_RUN | CKPT_SET_INPUT,
     .min_inputs = 0,

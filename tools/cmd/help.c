@@ -4,11 +4,11 @@
 #include "tools/report/report.h"
 
 static const ckpt_option options[] = {
-    {"man", 0, CKPT_OPTION_FLAG, 0, NULL, "the man page of VERB, or ckpt(1), as troff"},
-    {"completion", 0, CKPT_OPTION_CHOICE, 0, "bash|zsh|fish", "completion for a shell"},
-    {"markdown", 0, CKPT_OPTION_FLAG, 0, NULL, "all of it as one page"},
-    {"verbs", 0, CKPT_OPTION_FLAG, 0, NULL, "the names of the verbs, one a line"},
-    {"json", 0, CKPT_OPTION_FLAG, 0, NULL, "the verbs and their options as one JSON object on stdout"},
+    {"man", 0, CKPT_OPTION_FLAG, 0, NULL, "print the man page of VERB, or ckpt(1), as troff"},
+    {"completion", 0, CKPT_OPTION_CHOICE, 0, "bash|zsh|fish", "print the completion script for a shell"},
+    {"markdown", 0, CKPT_OPTION_FLAG, 0, NULL, "print all help as one Markdown page"},
+    {"verbs", 0, CKPT_OPTION_FLAG, 0, NULL, "print the names of the verbs, one per line"},
+    {"json", 0, CKPT_OPTION_FLAG, 0, NULL, "print the verbs and their options as one JSON object on stdout"},
     CKPT_OPTION_END};
 
 static void emit_options(ckpt_emitter *json, const ckpt_verb *verb) {

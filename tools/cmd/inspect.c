@@ -413,8 +413,8 @@ const ckpt_verb ckpt_verb_inspect = {
         "\"parallel\":{\"world\",\"dp\",\"tp\",\"pp\",\"ep\",\"zero_stage\"},\"tag\",\"n_files\",\"n_tensors\","
         "\"n_params\",\"n_bytes\",\"roles\":[{\"role\",\"dtype\",\"n_tensors\",\"n_elements\",\"n_bytes\"}],"
         "\"metadata\":{},\"config\":{},\"objects\":[{\"name\",\"kind\",\"size\",\"value\"}],\"side_files\":[{\"name\","
-        "\"role\",\"n_bytes\"}],\"notes\":[],\"problems\":[]}: an object's value is itself where it is a scalar, else "
-        "what the text form shows, and parallel is null where the format says no degrees",
+        "\"role\",\"n_bytes\"}],\"notes\":[],\"problems\":[]}: a scalar object's value is the scalar, any other's is "
+        "its text form; parallel is null if the format does not record degrees",
     .sets = CKPT_SET_RUN | CKPT_SET_INPUT,
     .min_inputs = 1,
     .max_inputs = 1,

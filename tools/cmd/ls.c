@@ -18,10 +18,9 @@
 #include "tools/report/report.h"
 
 static const ckpt_option options[] = {
-    {"match", 0, CKPT_OPTION_PATTERN, CKPT_OPTION_REPEATED, "PATTERN",
-     "only tensors of which a name matches one of these"},
+    {"match", 0, CKPT_OPTION_PATTERN, CKPT_OPTION_REPEATED, "PATTERN", "list only tensors with a name that matches"},
     CKPT_OPTION_INCLUDE_ROW("model"),
-    {"stats", 0, CKPT_OPTION_FLAG, 0, NULL, "read the values too: min, max, mean, std, nan, inf, zeros"},
+    {"stats", 0, CKPT_OPTION_FLAG, 0, NULL, "read the values and add min, max, mean, std, nan, inf, zeros"},
     CKPT_OPTION_END};
 
 /* What is listed, in order. */

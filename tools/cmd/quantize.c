@@ -12,16 +12,17 @@
 
 static const ckpt_option options[] = {
     {"type", 't', CKPT_OPTION_TEXT, CKPT_OPTION_REQUIRED | CKPT_OPTION_REPEATED, "TYPE",
-     "preset: Q4_K_M, Q8_0, IQ4_XS, ..., or F16, BF16, F32; several are written from one read"},
+     "preset: Q4_K_M, Q8_0, IQ4_XS, ..., or F16, BF16, F32; several types need one read"},
     {"imatrix", 0, CKPT_OPTION_PATH, 0, "FILE", "importance matrix of llama-imatrix, GGUF or .dat"},
     {"tensor-type", 0, CKPT_OPTION_TEXT, CKPT_OPTION_REPEATED, "REGEX=TYPE",
-     "another type for tensors whose name has a match; the first such rule counts"},
+     "another type for tensors whose name matches; the first matching rule wins"},
     {"output-tensor-type", 0, CKPT_OPTION_TEXT, 0, "TYPE", "another type for output.weight"},
     {"token-embedding-type", 0, CKPT_OPTION_TEXT, 0, "TYPE", "another type for token_embd.weight"},
-    {"pure", 0, CKPT_OPTION_FLAG, 0, NULL, "no mixture: every tensor in the preset's base type"},
-    {"leave-output-tensor", 0, CKPT_OPTION_FLAG, 0, NULL, "output.weight as it is stored"},
-    {"allow-requantize", 0, CKPT_OPTION_FLAG, 0, NULL, "quantize what is quantized already"},
-    {"allow-fallback", 0, CKPT_OPTION_FLAG, 0, NULL, "where rows are no whole blocks, write a type whose blocks fit"},
+    {"pure", 0, CKPT_OPTION_FLAG, 0, NULL, "write every tensor in the preset's base type, without a mixture"},
+    {"leave-output-tensor", 0, CKPT_OPTION_FLAG, 0, NULL, "keep output.weight as stored"},
+    {"allow-requantize", 0, CKPT_OPTION_FLAG, 0, NULL, "allow quantizing tensors that are quantized already"},
+    {"allow-fallback", 0, CKPT_OPTION_FLAG, 0, NULL,
+     "if a row is not a whole number of blocks, write a type whose blocks fit"},
     CKPT_OPTION_ALLOW_OVERFLOW_ROW,
     CKPT_OPTION_LATER_ROW("target-size", CKPT_OPTION_SIZE, "SIZE"),
     CKPT_OPTION_END};

@@ -201,8 +201,9 @@ const ckpt_verb ckpt_verb_scan = {
         "{\"status\",\"problems\":[{\"file\",\"record\",\"message\"}],\"pickles\":[{\"file\",\"record\",\"at\","
         "\"n_pickles\",\"protocol\",\"n_bytes\",\"n_opcodes\",\"verdict\",\"globals\":[{\"name\",\"verdict\",\"first\","
         "\"n_named\",\"n_called\",\"n_built\"}]}],\"n_problems\",\"n_files\",\"n_bytes\",\"n_pickles\",\"n_opcodes\","
-        "\"notes\":[]}; status is ok or problems; \"first\" counts from where the file or record begins; pickles of a "
-        "DCP file that name, call and build the same are one row; \"n_more\" on the last of 1,000 problems counts the "
+        "\"notes\":[]}; status is ok or problems; \"first\" is an offset into the file or record; pickles of a "
+        "DCP file that name, call and build the same things share one row; \"n_more\" on the last of 1,000 problems "
+        "counts the "
         "others",
     .sets = CKPT_SET_RUN,
     .min_inputs = 1,

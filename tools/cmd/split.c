@@ -3,7 +3,7 @@
 #include "tools/report/writing.h"
 
 static const ckpt_option options[] = {{"shard-size", 0, CKPT_OPTION_SIZE, CKPT_OPTION_REQUIRED, "SIZE",
-                                       "bytes of tensors per file, at most; headers come on top"},
+                                       "most bytes of tensors per file, headers not included"},
                                       CKPT_OPTION_INCLUDE_ROW("model"),
                                       CKPT_OPTION_END};
 

@@ -19,11 +19,11 @@
 #include "tools/report/verification.h"
 
 static const ckpt_option options[] = {
-    {"headers", 0, CKPT_OPTION_FLAG, 0, NULL, "structure only; tensor bytes are not read"},
-    {"digest", 0, CKPT_OPTION_TEXT, 0, "ckpt1:HEX", "the content digest that it must have"},
-    {"manifest", 0, CKPT_OPTION_PATH, 0, "FILE", "a manifest of ckpt hash -o that it must match, tensor by tensor"},
-    {"sums", 0, CKPT_OPTION_PATH, 0, "FILE", "sha256sum lines that its files must match"},
-    {"receipt", 0, CKPT_OPTION_PATH, 0, "FILE", "run the receipt's plan again from its inputs into the digest"},
+    {"headers", 0, CKPT_OPTION_FLAG, 0, NULL, "check structure only; read no tensor bytes"},
+    {"digest", 0, CKPT_OPTION_TEXT, 0, "ckpt1:HEX", "content digest that PATH must have"},
+    {"manifest", 0, CKPT_OPTION_PATH, 0, "FILE", "manifest of ckpt hash -o that PATH must match, tensor by tensor"},
+    {"sums", 0, CKPT_OPTION_PATH, 0, "FILE", "sha256sum lines that the files of PATH must match"},
+    {"receipt", 0, CKPT_OPTION_PATH, 0, "FILE", "run the receipt's plan again from its inputs, and compare the digest"},
     CKPT_OPTION_END};
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
@@ -455,10 +455,8 @@ const ckpt_verb ckpt_verb_verify = {
     .json =
         "{\"status\",\"problems\":[{\"file\",\"tensor\",\"message\"}],\"warnings\":[...],\"proven\":[...],"
         "\"unproven\":[...],\"n_problems\",\"n_warnings\",\"n_tensors\",\"n_bytes\",\"weights\",\"digest\",\"cast\","
-        "\"notes\":[]}; proven and unproven are texts; \"cast\" is the dtype of the manifest's values, of which the "
-        "digest is, too; \"n_more\" "
-        "on the last of 1,000 problems or 20 warnings of one kind counts those that are not "
-        "listed",
+        "\"notes\":[]}; proven and unproven are texts; \"cast\" is the dtype that manifest and digest cast values to; "
+        "\"n_more\" on the last of 1,000 problems or 20 warnings of one kind counts the others",
     .options = options,
     .sets = CKPT_SET_RUN | CKPT_SET_INPUT,
     .min_inputs = 1,
