@@ -21,7 +21,7 @@ typedef enum ckpt_json_token {
   CKPT_JSON_ARRAY_END,
   CKPT_JSON_KEY,
   CKPT_JSON_STRING,
-  CKPT_JSON_NUMBER, /* text as it stands; also NaN, Infinity and -Infinity where they are allowed */
+  CKPT_JSON_NUMBER, /* its text, unchanged; also NaN, Infinity and -Infinity where they are allowed */
   CKPT_JSON_TRUE,
   CKPT_JSON_FALSE,
   CKPT_JSON_NULL

@@ -31,7 +31,7 @@ typedef enum ckpt_zero_rule {
 enum { CKPT_ZERO_MAX_PATTERNS = 1 << 20 };
 typedef struct ckpt_zero_rules ckpt_zero_rules;
 
-/* What a rule says of a name: its pattern, and what stands under that. pattern NULL: nothing. */
+/* The rule for a name: its pattern and that pattern's value. pattern NULL: no rule. */
 typedef struct ckpt_zero_said {
   const char *pattern;
   const ckpt_object *value;

@@ -18,7 +18,8 @@ typedef struct ckpt_pickle_memo {
   uint64_t n; /* different numbers in use */
 } ckpt_pickle_memo;
 
-/* Puts a node under a number, in place of what is there; n_read: bytes of input so far. ENOMEM, ELIMIT (no message). */
+/* Stores a node under a number, replacing an earlier one; n_read: bytes of input so far. ENOMEM, ELIMIT (no message).
+ */
 ckpt_status ckpt_pickle_memo_put(ckpt_pickle_memo *memo, uint64_t number, uint64_t n_read, ckpt_object *object);
 
 /* Bytes that it takes, and how many more it will with a number put. */

@@ -13,9 +13,10 @@
  *
  * What is plain data in the end is data: collections.OrderedDict is a DICT (its attributes, as torch's _metadata, its
  * state), set and frozenset a SET, bytearray BYTES, `_codecs.encode(text, "latin1")` (bytes below protocol 3) BYTES,
- * copyreg._reconstructor(cls, object, None) (objects below protocol 2) a NEW. The class of a container that is not
- * the kind's own stands in its name. Text of Python 2 (STRING) is TEXT where it is UTF-8, else BYTES. Text may hold
- * lone surrogates, encoded as UTF-8 would (ED A0 80 to ED BF BF). Small integers and None are shared nodes.
+ * copyreg._reconstructor(cls, object, None) (objects below protocol 2) a NEW. The name of a
+ * container holds its class if that is not the kind's own. Text of Python 2 (STRING) is TEXT where it is UTF-8, else
+ * BYTES. Text may hold lone surrogates, encoded as UTF-8 would (ED A0 80 to ED BF BF). Small integers and None are
+ * shared nodes.
  *
  * Memory is linear in what was read (test: PickleTest.MemoryIsLinear), whatever the input: nothing is copied more
  * often than a constant times the bytes that asked for it. */

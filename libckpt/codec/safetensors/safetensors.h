@@ -21,7 +21,7 @@ bool ckpt_safetensors_probe(const uint8_t *head, size_t n_head);
 ckpt_status ckpt_safetensors_read(ckpt_index *index, uint32_t file, ckpt_error *err);
 
 /* What one file of a source holds from byte `begin` on, as an index of its own, not finished, whose source stays the
- * caller's. As above; what is broken in it is told as defects says, and left out. */
+ * caller's. As above; broken parts go to defects and are left out. */
 ckpt_status ckpt_safetensors_read_alone(ckpt_index **out, ckpt_source *source, uint32_t file, uint64_t begin,
                                         ckpt_defects *defects, ckpt_error *err);
 

@@ -23,7 +23,7 @@ typedef struct ckpt_torch_storage {
   bool is_big_endian;     /* locate's */
 } ckpt_torch_storage;
 
-/* Says where storages are: fills in extent and is_big_endian of each, and fails where n_bytes is not what is there. */
+/* Finds storages: fills in extent and is_big_endian of each. Fails if n_bytes differs from the stored size. */
 typedef ckpt_status ckpt_torch_locate(void *arg, ckpt_torch_storage *storages, uint32_t n, ckpt_error *err);
 
 /* A tensor, or what would be one: see status. Shape, strides and offset are in elements of torch's dtype (a
@@ -204,7 +204,7 @@ uint32_t ckpt_torch_storage_bytes(const ckpt_object *name);
 /* The dtype of the view that a call makes, as the call or its storage says; NONE where that is not said, or not one. */
 ckpt_dtype ckpt_torch_call_dtype(const ckpt_object *node);
 
-/* Takes a persistent id apart; false where it is none of a storage. EFORMAT where it is broken. */
+/* Parses a persistent id. *is_storage is false if it names no storage. EFORMAT: it is broken. */
 ckpt_status ckpt_torch_reference_read(ckpt_torch_reference *out, bool *is_storage, const ckpt_object *node,
                                       ckpt_error *err);
 
@@ -236,8 +236,8 @@ ckpt_status ckpt_torch_names_separate(ckpt_torch_graph *graph, ckpt_index *index
 /* Whether all names that were found are of the model's tensors. */
 bool ckpt_torch_is_model(const ckpt_torch_graph *graph);
 
-/* What the components of a sparse tensor are called, "indices" and so on, NULL-terminated; NULL where call is none that
- * makes one, or of an unknown layout. is_coo may be NULL. */
+/* Names of a sparse tensor's components ("indices", ...), NULL-terminated. NULL if call makes no sparse tensor, or one
+ * of an unknown layout. is_coo may be NULL. */
 const char *const *ckpt_torch_sparse_parts(const ckpt_object *call, bool *is_coo);
 
 /* Whether a node is a quantized tensor: (values, offset, size, stride, (scheme, scales, zero points[, axis]), ...),

@@ -1,8 +1,8 @@
 /* record.h - the one tensor record inside a torch.save zip archive, as DCP stores each chunk of a tensor.
  *
- * Records are named <root>/..., where root is what stands before the first slash of the first entry. Exactly one record
- * <root>/data/<key> may be there, and <root>/byteorder says "little" (also meant where it is missing: PyTorch before
- * 2.1) or "big". <root>/data.pkl says how the tensor lies in its record: torch.save keeps strides. */
+ * Records are named <root>/..., where root is the first entry's name up to its first slash. There is exactly one record
+ * <root>/data/<key>. <root>/byteorder says "little" or "big"; without it (PyTorch before 2.1) the order is little.
+ * <root>/data.pkl gives the tensor's strides in its record, since torch.save keeps them. */
 #ifndef CKPT_CODEC_TORCH_READ_RECORD_H
 #define CKPT_CODEC_TORCH_READ_RECORD_H
 

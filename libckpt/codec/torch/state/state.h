@@ -20,7 +20,7 @@ typedef struct ckpt_torch_state {
   ckpt_role role;
 } ckpt_torch_state;
 
-/* The state that has a key of n_key bytes; NULL: it is none that we know. */
+/* The state with a key of n_key bytes; NULL if it is unknown. */
 const ckpt_torch_state *ckpt_torch_state_of(const char *key, size_t n_key);
 
 /* What torch calls a tensor's state whose name ends in `name`: "momentum_buffer" for a momentum's "momentum". */
@@ -36,8 +36,8 @@ const char *ckpt_torch_state_written(const char *key);
 ckpt_status ckpt_torch_state_set(ckpt_index *index, ckpt_object *root, const ckpt_object *top,
                                  const ckpt_object *param_groups, ckpt_error *err);
 
-/* A DICT of the parts of the checkpoint, and of what stands beside the dict that they are in, which the index's arena
- * may own; NULL: its objects are of no torch checkpoint, or that is no dict. ENOMEM. */
+/* A DICT of the checkpoint's parts and of the entries next to the dict that holds them; the index's arena may own it.
+ * NULL: the objects are not of a torch checkpoint, or it is not a dict. ENOMEM. */
 ckpt_status ckpt_torch_state_parts(const ckpt_object **parts, ckpt_index *index, ckpt_error *err);
 
 /* The optimizer's DICT that has these groups, in the whole or among the parts; NULL: there is none. */
