@@ -1,7 +1,7 @@
 /* format.h - a format is two functions: bytes to index, and index to segments.
  *
- * Both are pure in the headers that they see: no clock, no environment, no payload. Rows stand in formats/registry.c
- * (list: formats.def), in the order in which they are asked; adding a format is one file and one row. */
+ * Both are pure functions of headers: they see no clock, no environment and no payload. formats/registry.c has the rows
+ * (list: formats/formats.def) in the order in which formats are asked. Adding a format is one file and one row. */
 #ifndef CKPT_FORMAT_FORMAT_H
 #define CKPT_FORMAT_FORMAT_H
 
@@ -67,11 +67,11 @@ typedef struct ckpt_format {
   const char *(*keeps_dtype)(const ckpt_index *index, const ckpt_tensor *tensor);
   /* Files and segments for a normalized, finished description. NULL where caps.can_write is false. */
   ckpt_status (*layout)(ckpt_layout *layout, const ckpt_layout_options *options, ckpt_error *err);
-  /* Of a folder: which of its files an earlier layout wrote, so that --force may replace them. NULL: only those that
-   * are written anew. */
+  /* Which files of a folder an earlier layout wrote, so that --force may replace them. NULL: only those that the new
+   * output writes. */
   ckpt_owns_files *owns;
-  /* Names, or endings with a dot, of files of such a folder that are no checkpoints themselves, space separated; NULL:
-   * none. Who names one is told to name its folder. */
+  /* Names, or endings with a dot, of files in such a folder that cannot be opened alone, space separated; or NULL. The
+   * message for one of them tells the user to name the folder. */
   const char *parts;
   /* Adds what `verify` finds in this format alone, beside structure and values (recipe/verify/verify.h). NULL: nothing.
    * Fails with EIO, ECANCELED, ENOMEM. */
@@ -88,8 +88,8 @@ const ckpt_format *ckpt_format_of_part(const char *path);   /* of whose folders 
 /* The capabilities of what an index was read from; none at all where that is no format of ours. */
 ckpt_caps ckpt_caps_of(const ckpt_index *index);
 
-/* The name of a format that is known and that this version cannot write (it has no row, or none with a layout): by its
- * name, or by the suffix that ends path. NULL if it can be written, or is none. */
+/* The name of a known format that this version cannot write (no row, or no layout): by its name, or by the suffix of
+ * path. NULL if it can be written or is unknown. */
 const char *ckpt_format_later(const char *name);
 const char *ckpt_format_later_of_suffix(const char *path); /* as above */
 

@@ -92,7 +92,7 @@ typedef struct ckpt_layout_options {
   bool is_folder;            /* the output path is a folder */
   const char *name;          /* of the output's one file, without folders; NULL: it has none */
   bool external_data;        /* of ONNX: in a file beside the model */
-  const char *link_folder;   /* of ONNX: real path of the folder of the output; data stay where they stand in it */
+  const char *link_folder;   /* of ONNX: real path of the output's folder; data below it stay where they are */
   const char *dtype_written; /* name that config files state as dtype, or NULL to leave them */
 } ckpt_layout_options;
 
@@ -113,8 +113,8 @@ ckpt_status ckpt_layout_trailer(ckpt_layout *layout, ckpt_generator *print, cons
                                 ckpt_error *err);                                      /* as above */
 ckpt_status ckpt_layout_zeros(ckpt_layout *layout, uint64_t n_bytes, ckpt_error *err); /* as above */
 
-/* No segment holds a tensor: its bytes stay where they are, or stand in a literal or among those of another tensor. The
- * run only digests it. */
+/* No segment holds the tensor: its bytes stay where they are, or are part of a literal or of another tensor. The run
+ * only digests it. */
 ckpt_status ckpt_layout_elsewhere(ckpt_layout *layout, uint32_t tensor, ckpt_error *err);
 
 /* Makes the last n segments of the newest file one zstd frame. */

@@ -1,7 +1,7 @@
 /* arch.h - what is known of a model family: names, ties, splits, permutations. Data, versioned.
  *
- * Canonical names are those of the Hugging Face model class's own state dict. Rows stand in formats/arch/ (list:
- * archs.def). Patterns hold `#` for a decimal layer, expert or block number. */
+ * Canonical names are those of the Hugging Face model class's own state dict. The rows are in
+ * formats/arch/ (list: formats/arch/archs.def). In patterns `#` is a decimal layer, expert or block number. */
 #ifndef CKPT_INDEX_ARCH_H
 #define CKPT_INDEX_ARCH_H
 
@@ -38,7 +38,7 @@ typedef struct ckpt_arch_shape {
 
 typedef struct ckpt_arch {
   const char *name;               /* "llama": GGUF's and config's model_type alike where they agree */
-  uint32_t revision;              /* of this table; stands in digests' naming */
+  uint32_t revision;              /* of this table; part of the naming in digests */
   const char *const *model_types; /* config.json's model_type values, NULL-terminated */
   const char *const *classes;     /* of transformers, whose state dicts have all of these names; heads may add others */
   const char *base_prefix;        /* "model." or "transformer.": absent in checkpoints of the bare model */
@@ -63,8 +63,8 @@ const ckpt_arch_name *ckpt_arch_match(const ckpt_arch *arch, const char *name, u
 
 enum { CKPT_ARCH_PLACE = 3 }; /* words of a place, which compare one after the other */
 
-/* Where a parameter stands in the order of the model's. False for a buffer, and a name of which the row says nothing,
- * or that has more numbers than its layer's. */
+/* A parameter's place in the model's order. False for a buffer, for a name that the row does not know, and for one with
+ * more numbers than its layer's. */
 bool ckpt_arch_place(const ckpt_arch *arch, const char *name, uint64_t place[CKPT_ARCH_PLACE]);
 
 /* Fills a pattern's `#` with numbers, in order; arena text. */

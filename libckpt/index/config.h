@@ -11,7 +11,7 @@
 
 typedef struct ckpt_config ckpt_config;
 
-/* Parses text[0, n_bytes), which must be one JSON object; `file` stands in messages and may be NULL.
+/* Parses text[0, n_bytes), which must be one JSON object; `file` is for messages and may be NULL.
  * Fails with EFORMAT (line and column), ELIMIT, ENOMEM. Release with ckpt_config_free. */
 ckpt_status ckpt_config_parse(ckpt_config **out, const char *text, uint64_t n_bytes, const char *file, ckpt_error *err);
 void ckpt_config_free(ckpt_config *config); /* NULL is fine */
@@ -25,7 +25,7 @@ bool ckpt_config_int(const ckpt_config *config, const char *key, int64_t *value)
 /* The value of a dotted key as JSON in ASCII, cut to n - 1 bytes: for messages. */
 void ckpt_config_show(const ckpt_config *config, const char *key, char *out, size_t n);
 
-/* Whether a dotted key stands there with any value but null. */
+/* Whether a dotted key is present with a value other than null. */
 bool ckpt_config_has(const ckpt_config *config, const char *key);
 
 #endif

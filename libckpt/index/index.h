@@ -25,8 +25,8 @@ typedef struct ckpt_side_file {
 
 /* One logical tensor made of several stored ones: sparse COO (`w.indices`, `w.values`), quantized (`w`, `w.scale`), or
  * what a subclass of torch's tensors wraps (torchao's `w.qdata`, `w.scale`), which it alone knows how to put together.
- * The components are ordinary tensors of the index, which every format can move; what reads them together goes by this.
- */
+ * The components are ordinary tensors of the index, which every format can move. Readers that need them together use
+ * this. */
 typedef enum ckpt_composite_kind {
   CKPT_COMPOSITE_SPARSE_COO,
   CKPT_COMPOSITE_QUANTIZED,
@@ -41,8 +41,8 @@ typedef struct ckpt_composite {
   const char *const *components; /* tensor names, NULL-terminated */
 } ckpt_composite;
 
-/* A value of metadata that is no plain text (number, truth value, array, very long or odd text), as GGUF encodes it:
- * codec/gguf/value.h. The bytes stand in memory or, long ones, where they are stored. */
+/* A metadata value that is not plain text (number, bool, array, very long or odd text), as GGUF encodes it:
+ * libckpt/codec/gguf/value.h. Short ones are in memory, long ones stay in their file. */
 typedef struct ckpt_value {
   uint32_t type;        /* ckpt_gguf_type */
   uint32_t file;        /* of source */
@@ -53,75 +53,75 @@ typedef struct ckpt_value {
 
 /* One entry of metadata. */
 typedef struct ckpt_meta {
-  const char *key, *value; /* a text; of what is typed what people are shown */
+  const char *key, *value; /* text; for a typed value, how it is shown */
   const ckpt_value *typed; /* NULL: a text */
 } ckpt_meta;
 
-/* A remark that belongs to what was opened, not to an error: "also holds pytorch_model.bin". Printed by tools. */
+/* A remark about an opened checkpoint, not an error: "also holds pytorch_model.bin". Tools print it. */
 typedef struct ckpt_note {
   const char *text;
-  const char *file;    /* path of the one that it is about; NULL: of the whole */
-  const char *message; /* text without the name of that file */
-  bool is_problem;     /* `verify` counts it: tolerated where reading is concerned, but not as the format demands */
-  const char *left; /* what is not carried, where the note is about that: "2 files of training state (latest, ...)" */
-  bool is_training; /* what is left is training state: a run cannot go on from a copy */
+  const char *file;    /* path of the file that it is about; NULL: the whole checkpoint */
+  const char *message; /* text without that file's name */
+  bool is_problem;     /* `verify` counts it: readable, but it violates the format */
+  const char *left;    /* what is not carried, if the note is about that: "2 files of training state (latest, ...)" */
+  bool is_training;    /* `left` is training state: a run cannot continue from a copy */
 } ckpt_note;
 
-/* A part of a file that is an archive of its own, and of which the extents of tensors say nothing: an item of bytes of
- * a DCP checkpoint, the archive around a chunk that is read by its strides. `verify` goes through them. */
+/* An archive within a file that no tensor's extents describe: an item of bytes in a DCP folder, or the archive around a
+ * chunk that is read by its strides. `verify` reads them. */
 typedef struct ckpt_archive {
   const char *name; /* of the item or tensor */
   uint64_t offset, n_bytes;
   uint32_t file;
   bool is_zstd;            /* compressed as a whole */
-  const ckpt_object *root; /* of an item that may be carried as it lies: what it holds; NULL: none */
-  ckpt_source *source;     /* of a description that takes it from elsewhere; NULL: the index's own. Borrowed */
+  const ckpt_object *root; /* content of an item that may be copied byte for byte; or NULL */
+  ckpt_source *source;     /* of a description that takes it from elsewhere; NULL: the index's own; borrowed */
 } ckpt_archive;
 
 struct ckpt_graph; /* the format's own */
 
-/* A tensor that the checkpoint holds and that is not read: quantized by torch, of a dtype that there is not, broken. It
- * is none of `tensors`; what compares, proves or writes says that it is left out. */
+/* A tensor that the checkpoint holds but the index cannot read: quantized by torch, of an unknown dtype, or broken. It
+ * is not in `tensors`. Verbs that compare, prove or write report that they leave it out. */
 typedef struct ckpt_unread {
   const char *name, *why; /* "quantized by channels" */
   ckpt_role role;
-  bool is_kept; /* the torch object has all of it: written with that, it is there */
+  bool is_kept; /* the torch object has all of it and can be written */
 } ckpt_unread;
 
-/* How the job that wrote it was cut into ranks. */
+/* How the job that wrote the checkpoint was cut into ranks. */
 typedef struct ckpt_parallel {
-  uint32_t world, data, tensor, pipeline, expert; /* degrees; world 0: nothing is said, data 0: not said */
+  uint32_t world, data, tensor, pipeline, expert; /* degrees; 0 in world or data: unknown */
   uint32_t stage;                                 /* of ZeRO */
 } ckpt_parallel;
 
 struct ckpt_index {
-  ckpt_arena arena; /* its limit is what the arrays outside it leave of max_bytes */
+  ckpt_arena arena; /* its limit: max_bytes less the arrays outside it */
   uint64_t max_bytes;
   ckpt_source *source;                       /* owned; NULL for an index that only describes */
   const char *path;                          /* as the user gave it */
   const char *format;                        /* name of the format row */
-  const char *version;                       /* of the format, where the files state one; NULL */
+  const char *version;                       /* of the format, if the files state one; or NULL */
   const char *architecture, *names, *writer; /* as ckpt_info, architecture of a row alone */
-  const char *stated_architecture;           /* what the file calls its own, where the format says; NULL: nothing */
+  const char *stated_architecture;           /* the architecture that the file states; or NULL */
   uint32_t ties;            /* bit i: the config ties pair i of the architecture; see ckpt_arch_tied_pair */
-  const char *weights;      /* "master" or "model": what stands for the parameters; NULL where there is no choice */
-  const char *weights_note; /* that choice in words, one of the notes; NULL as above */
-  ckpt_tensor *stored;      /* parameters that a master stands for, as they are stored, by name */
+  const char *weights;      /* "master" or "model": the copy used as parameters; NULL if there is no choice */
+  const char *weights_note; /* that choice as text, one of the notes; or NULL */
+  ckpt_tensor *stored;      /* stored copies of parameters that a master replaces, by name */
   uint32_t n_stored;
-  bool is_stored;            /* names are the stored ones because that was asked for */
-  bool is_renamed;           /* the reader's: names of tensors are not the stored ones, containers were taken off */
-  bool is_unwrapped;         /* the names of some came about by taking wrappers off, or putting a prefix on */
-  const char *first_wrapped; /* a stored name from which wrappers were taken off, and how many tensors had some */
+  bool is_stored;            /* names are the stored ones, as the caller asked */
+  bool is_renamed;           /* set by the reader: names are not the stored ones, since containers were removed */
+  bool is_unwrapped;         /* some names lost wrappers or gained a prefix */
+  const char *first_wrapped; /* a stored name that had wrappers, and how many tensors had some */
   uint32_t n_wrapped;
   int64_t step;
   uint32_t min_ranks; /* as ckpt_info */
   ckpt_parallel parallel;
-  const char *part;     /* that it has one rank's part of tensors, one named with both shapes; NULL: it has not */
-  const char *tag;      /* of the save that was followed; NULL: none was */
+  const char *part;     /* text: it holds one rank's part of tensors; names one with both shapes; or NULL */
+  const char *tag;      /* of the DeepSpeed save; or NULL */
   ckpt_tensor *tensors; /* in the order they were added: source order */
   uint32_t n_tensors, capacity;
   uint32_t *by_name;        /* n_tensors numbers in byte order of names; NULL before finish */
-  const char **alias_names; /* every alias in byte order, with its tensor in alias_tensors */
+  const char **alias_names; /* all aliases in byte order; alias_tensors has their tensors */
   uint32_t *alias_tensors;
   uint32_t n_aliases;
   const char **alias_list; /* the list that grew last: its names, and room with the NULL */

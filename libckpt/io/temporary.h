@@ -51,9 +51,9 @@ bool ckpt_temporary_is_of(const char *path, const char *entry);
 /* Whether the writer of `entry`, a folder in the folder at path, lives; false too where nothing can be locked. */
 bool ckpt_temporary_is_held(const char *path, const char *entry);
 
-/* Removes the leftovers of name in folder (a descriptor) and adds them to found. One that holds anything but files and
- * folders of the user's stays, and so does an old output but while something stands at `holder`, whose own or whose
- * data it was (NULL: in any case). What fails is left: the next run comes by. */
+/* Removes the leftovers of name in folder (a descriptor) and adds them to found. A leftover that
+ * holds anything but regular files and the user's folders stays. So does an old output unless `holder` exists, the path
+ * whose output or data it was (NULL: it always goes). Failures are ignored: the next run tries again. */
 void ckpt_temporary_clean(int folder, const char *name, const char *holder, ckpt_leftovers *found);
 
 /* Whether an old output of name is on its way out in folder. */
@@ -62,7 +62,7 @@ bool ckpt_temporary_has_old(int folder, const char *name);
 /* For a path that does not exist: ENOTFOUND when an interrupted replacement left the old one beside it. */
 ckpt_status ckpt_temporary_explain(const char *path, ckpt_error *err);
 
-/* The same for what an entry of a folder was, where that is an old output and nothing stands at its name. */
+/* The same for an entry of a folder that is an old output and whose own name is free. */
 ckpt_status ckpt_temporary_explain_entry(const char *folder, const char *entry, ckpt_error *err);
 
 #endif

@@ -176,8 +176,8 @@ ckpt_status ckpt_plan_carry(ckpt_plan *plan, uint32_t sink, const ckpt_index *fr
 ckpt_status ckpt_plan_reduce(ckpt_plan *plan, const char *name, ckpt_expr *reduction, const void **value,
                              ckpt_error *err);
 
-/* Looks at every row: descriptions, layouts, pieces, batches, memory. Idempotent for the same options. Of a group, a
- * rank gets the pieces that fill its own files, every reduction, and its share of the rows that are written nowhere. */
+/* Prepares every row: descriptions, layouts, pieces, batches, memory. Idempotent for the same options. In a group, a
+ * rank gets the pieces of its own files, every reduction, and its share of the rows that are not written. */
 ckpt_status ckpt_plan_prepare(ckpt_plan *plan, const ckpt_run_options *options, ckpt_error *err);
 
 /* Frees what check made of the rows: a plan that has run, or that is checked anew, does not need it. */
@@ -213,7 +213,7 @@ void ckpt_output_place(ckpt_output *output);
 /* Elements of node's result in a tile of n_rows of the batch; all of them where it is needed whole. */
 uint64_t ckpt_tile_elements(const ckpt_batch *batch, const ckpt_expr *node, bool is_whole, uint64_t n_rows);
 
-/* Number of the batch's leaf that a LEAF node sees, and whether its tile is the node's result as it stands. */
+/* Number of the batch's leaf that a LEAF node sees. *is_direct: the leaf's tile is the node's result unchanged. */
 uint32_t ckpt_batch_leaf(const ckpt_batch *batch, const ckpt_expr *node, bool is_whole, bool *is_direct);
 
 #endif

@@ -54,8 +54,8 @@ typedef enum ckpt_diff_kind {
   CKPT_DIFF_VALUE
 } ckpt_diff_kind;
 
-/* Pairs the tensors of two indexes. EINVAL (include), EFORMAT and EDIFFERENT (an importance matrix that is none, or of
- * another model), ENOMEM. */
+/* Pairs the tensors of two indexes. EINVAL (include), EFORMAT and EDIFFERENT (an invalid importance matrix, or one
+ * of another model), ENOMEM. */
 ckpt_status ckpt_diff_new(ckpt_diff **out, const ckpt_index *a, const ckpt_index *b, const ckpt_diff_options *options,
                           ckpt_error *err);
 

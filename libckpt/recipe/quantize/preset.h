@@ -31,7 +31,7 @@ const ckpt_preset *ckpt_preset_find(const char *name);
 /* Preset number i of CKPT_N_PRESETS. */
 const ckpt_preset *ckpt_preset_at(uint32_t i);
 
-/* Axes as ggml counts them (ggml_n_dims): leading ones of a row-major shape are none, and a scalar has one. */
+/* Axes as ggml counts them (ggml_n_dims): leading axes of length 1 do not count, and a scalar has one axis. */
 uint32_t ckpt_preset_rank(const ckpt_tensor *tensor);
 
 /* The last `rank` axes of a shape; of a scalar {1}. */

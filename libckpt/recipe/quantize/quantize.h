@@ -54,7 +54,7 @@ typedef struct ckpt_quantize_told {
 /* Of the input's tensor number i. */
 ckpt_quantize_told ckpt_quantize_tell(const ckpt_quantize_decisions *decisions, const ckpt_index *from, size_t i);
 
-/* Whether an index is a GGUF model that says its architecture, which quantizing goes by. */
+/* Whether an index is a GGUF model that states its architecture, which quantizing depends on. */
 bool ckpt_quantize_knows(const ckpt_index *from);
 
 /* Decides about every tensor of a GGUF model and says in the output's metadata what was done (general.file_type,
