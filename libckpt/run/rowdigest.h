@@ -55,7 +55,7 @@ ckpt_status ckpt_row_digests_start(ckpt_row_digests *digests, ckpt_plan *plan, c
 ckpt_status ckpt_row_digests_take(ckpt_row_digests *digests, ckpt_leaf_queue *queue, uint32_t row, uint64_t offset,
                                   const uint8_t *bytes, uint64_t n_bytes, ckpt_error *err);
 
-/* Hashes what stands in the queue. */
+/* Hashes the leaves in the queue. */
 ckpt_status ckpt_row_digests_flush(ckpt_row_digests *digests, ckpt_leaf_queue *queue, ckpt_error *err);
 
 /* Whether a row that is written nowhere found no slot: then it starts anew, and its bytes must come once more, in

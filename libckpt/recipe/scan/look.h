@@ -55,7 +55,7 @@ typedef struct ckpt_place {
   bool is_item;       /* of a DCP file: like pickles are counted together */
   bool is_carved;     /* found without a directory: archives in it are found where it was */
   ckpt_scan_member member;
-  bool is_tar; /* gone through as a tar archive: what lies beside its zip archives has been looked at */
+  bool is_tar; /* read as a tar archive: everything around its zip archives has been examined */
 } ckpt_place;
 
 /* Looks at a place by its content. EIO, ENOMEM, ECANCELED. */
@@ -87,7 +87,7 @@ ckpt_status ckpt_scan_find_tar(ckpt_scanner *s, const ckpt_place *place, const u
                                uint64_t *at, ckpt_error *err);
 ckpt_status ckpt_scan_tar(ckpt_scanner *s, const ckpt_place *place, uint64_t at, ckpt_error *err); /* as above */
 
-/* Looks at a record of raw deflate; n_bytes is what it is said to have, or UINT64_MAX. */
+/* Looks at a record of raw deflate; n_bytes is the stated size, or UINT64_MAX. */
 ckpt_status ckpt_scan_deflated(ckpt_scanner *s, const ckpt_place *place, uint64_t n_bytes, uint32_t crc32,
                                ckpt_error *err);
 

@@ -1,8 +1,8 @@
 /* select.h - which tensors of an index take part, under which names, and cast to what.
  *
  * --include by role, --match and --exclude by pattern, --rename rules in order, --dtype rules (the first that matches).
- * A pattern or rule that matches nothing is an error: ckpt_selection_finish. A tensor with several names is seen under
- * all of them: --match and --exclude decide about each, and it is left out where none stays; --dtype goes by any. */
+ * A pattern or rule that matches nothing is an error: ckpt_selection_finish. --match and
+ * --exclude decide about each name of a tensor, and a tensor without names left is left out. --dtype takes any name. */
 #ifndef CKPT_RECIPE_SELECT_SELECT_H
 #define CKPT_RECIPE_SELECT_SELECT_H
 
@@ -25,7 +25,7 @@ typedef struct ckpt_selected {
   const char **dropped; /* names, as they were, that --match, --exclude or --include takes from it */
   ckpt_dtype dtype;     /* what it is cast to; NONE: as stored */
   bool is_any_cast;     /* by a rule for every tensor, which names none */
-  /* Of aliases and of dropped, the last ones: names by which it is nothing of the model's; dropped by --include. */
+  /* The last ones of aliases and of dropped: names outside the model; --include dropped them. */
   uint32_t n_extra, n_extra_dropped;
 } ckpt_selected;
 
@@ -45,8 +45,8 @@ ckpt_status ckpt_selection_finish(const ckpt_selection *selection, ckpt_error *e
 /* What was left out so far. */
 const ckpt_left_out *ckpt_selection_left_out(const ckpt_selection *selection);
 
-/* Whether a role takes part under --include WHAT; *known (may be NULL) is false when WHAT is none of
- * model, optimizer, all. */
+/* Whether a role takes part under --include WHAT; *known (may be NULL) is false if WHAT is not model,
+ * optimizer or all. */
 bool ckpt_role_included(const char *include, ckpt_role role, bool *known);
 
 /* The tensors of these roles that the index does not read; without those that its torch object has whole, if that is
