@@ -15,11 +15,11 @@ ckpt_status ckpt_fail(ckpt_error *err, ckpt_status status, const char *file, con
  * file ENOTFOUND. */
 ckpt_status ckpt_fail_errno(ckpt_error *err, const char *file, const char *format, ...) CKPT_PRINTF(3, 4);
 
-/* Completes a failure from below with the file and tensor it happened in, where they are still unknown. Returns
+/* Adds file and tensor to a failure from below, if they are still unknown. Returns
  * status, so that `return ckpt_fail_at(status, err, path, NULL)` reads well. */
 ckpt_status ckpt_fail_at(ckpt_status status, ckpt_error *err, const char *file, const char *tensor);
 
-/* The ending of a noun that is counted in a message: "byte" and this. */
+/* The plural ending of a counted noun in a message. */
 static inline const char *ckpt_plural(uint64_t n) { return n == 1 ? "" : "s"; }
 
 /* Returns from the enclosing function when expr fails. */

@@ -1,4 +1,4 @@
-/* text.h - the little that is asked of text: is it UTF-8, how does it end, how is a number or a size written. */
+/* text.h - small text functions: UTF-8, endings, lists of names, numbers and sizes. */
 #ifndef CKPT_BASE_TEXT_H
 #define CKPT_BASE_TEXT_H
 
