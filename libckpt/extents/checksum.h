@@ -1,8 +1,8 @@
 /* checksum.h - checksums of segments that are written in pieces and in any order.
  *
  * CRC-32 is linear: the checksum of a whole is the exclusive or of those of its pieces, each carried over the bytes
- * that follow it (crc32_combine with nothing). So a segment needs no more than its crc32 field, whatever order tiles
- * come in. */
+ * that follow it (crc32_combine with nothing). So a segment needs only its crc32 field, in whatever order tiles arrive.
+ */
 #ifndef CKPT_EXTENTS_CHECKSUM_H
 #define CKPT_EXTENTS_CHECKSUM_H
 

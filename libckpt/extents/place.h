@@ -1,4 +1,4 @@
-/* place.h - moving a part of a tensor between a packed buffer and the extents that hold it, in large pieces.
+/* place.h - moves a part of a tensor between a packed buffer and the extents that hold it, in large runs.
  *
  * The part is a flat, row-major range of a box of the tensor (all in units, see extent.h). Reading gathers it from the
  * extents of an index, through decoders; writing scatters it to the extents of a layout. Both are one walk: each extent
@@ -37,7 +37,7 @@ ckpt_status ckpt_place(ckpt_mover *mover, const ckpt_tensor *tensor, const uint6
  * piece, plain: the box, and the gaps that are read with its runs. 0 for an empty box. */
 uint64_t ckpt_place_fetched(uint32_t rank, const uint64_t *units, const uint64_t *count, uint32_t unit_bytes);
 
-/* Writes n_bytes that stand `at` bytes into a raw tensor segment of the layout's file. */
+/* Writes n_bytes at position `at` of a raw tensor segment of the layout's file. */
 ckpt_status ckpt_place_segment(ckpt_mover *mover, uint32_t file, const ckpt_segment *segment, uint64_t at,
                                const void *bytes, size_t n_bytes, ckpt_error *err);
 

@@ -1,4 +1,4 @@
-/* findings.h - what verification reports: problems, warnings, what was proven and what could not be. */
+/* findings.h - what `verify` reports: problems, warnings, proofs, and what could not be proven. */
 #ifndef CKPT_FORMAT_FINDINGS_H
 #define CKPT_FORMAT_FINDINGS_H
 
@@ -15,7 +15,7 @@ typedef enum ckpt_finding_kind {
 
 typedef struct ckpt_finding {
   ckpt_finding_kind kind;
-  const char *file, *tensor; /* NULL: of no one */
+  const char *file, *tensor; /* or NULL */
   const char *message;
   size_t n_more; /* on the last one that is kept of its sort: how many more of the sort there are */
 } ckpt_finding;
@@ -43,7 +43,7 @@ typedef struct ckpt_findings {
 /* Adds one; texts are copied, format is a literal. ENOMEM. */
 ckpt_status ckpt_findings_add(ckpt_findings *findings, ckpt_error *err, ckpt_finding_kind kind, const char *file,
                               const char *tensor, const char *format, ...) CKPT_PRINTF(6, 7);
-/* Whether there is a problem with a file (NULL: no), and with no tensor of it, that says why (NULL: any). */
+/* Whether a problem with a file (NULL: no) exists that names no tensor and says why (NULL: any). */
 bool ckpt_findings_tell_of(const ckpt_findings *findings, const char *file, const char *why);
 void ckpt_findings_free(ckpt_findings *findings); /* a zeroed one is fine */
 

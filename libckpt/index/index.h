@@ -1,8 +1,8 @@
 /* index.h - the result of opening anything: immutable named tensors over bytes, objects, metadata, side files.
  *
- * A format's `open` builds an index: ckpt_index_new, ckpt_index_add for each tensor, ckpt_index_finish. Finishing sorts
- * by name, refuses duplicates, checks every extent against its file and that the extents of each tensor cover it with
- * neither hole nor overlap (identical boxes are replicas; the first is kept). Memory comes from one arena: at most 400
+ * A format's `read` builds an index: ckpt_index_new, ckpt_index_add for each tensor, ckpt_index_finish. Finishing sorts
+ * by name, refuses duplicates, and checks every extent against its file. The extents of a tensor must cover it without
+ * hole or overlap; of identical boxes, which are replicas, the first stays. Memory comes from one arena: at most 400
  * bytes per extent when finished, 1,200 while opening. */
 #ifndef CKPT_INDEX_INDEX_H
 #define CKPT_INDEX_INDEX_H
@@ -13,14 +13,14 @@
 #include "libckpt/index/tensor.h"
 #include "libckpt/io/source.h"
 
-/* A file carried as bytes: config, tokenizer, licence, what a trainer goes on from. */
+/* A file copied as bytes: config, tokenizer, licence, training state. */
 typedef struct ckpt_side_file {
   const char *name;    /* below the root */
-  ckpt_source *source; /* of a description that takes it from elsewhere; NULL: that of what is carried. Borrowed */
+  ckpt_source *source; /* of a description that takes it from elsewhere; NULL: the carried index's; borrowed */
   uint32_t file;       /* number in the source */
   uint64_t n_bytes;
   const char *text; /* NULL, or the n_bytes that replace the stored ones (a spliced config) */
-  bool is_read;     /* a trainer's: its tensors are the index's, too */
+  bool is_read;     /* a trainer's file whose tensors are in the index too */
 } ckpt_side_file;
 
 /* One logical tensor made of several stored ones: sparse COO (`w.indices`, `w.values`), quantized (`w`, `w.scale`), or
@@ -156,7 +156,7 @@ struct ckpt_index {
 ckpt_status ckpt_index_new(ckpt_index **out, ckpt_source *source, const char *path, const char *format,
                            const ckpt_open_options *options, ckpt_error *err);
 
-/* Says why an allocation of the index failed: ELIMIT where max_bytes did not allow it, else ENOMEM. */
+/* Fails for a failed allocation of the index: ELIMIT if max_bytes forbade it, else ENOMEM. */
 ckpt_status ckpt_index_no_memory(const ckpt_index *index, ckpt_error *err);
 
 /* Describes one tensor. name and shape are copied; extents are copied too, with boxes taken as arena pointers.
@@ -174,65 +174,66 @@ ckpt_status ckpt_index_average(ckpt_index *index, uint32_t number, ckpt_dtype sl
 /* Adds another name for a tensor already added. */
 ckpt_status ckpt_index_alias(ckpt_index *index, uint32_t number, const char *name, ckpt_error *err);
 
-/* The same for a name that says what the tensor is for: what it is for the model, or a run, comes before "other", and
- * alone gives it its first name. */
+/* The same for a name that implies a role. A role of the model or a run wins over "other", and its name becomes the
+ * first. */
 ckpt_status ckpt_index_alias_as(ckpt_index *index, uint32_t number, const char *name, ckpt_role role, ckpt_error *err);
 
-/* Says that the named tensors (NULL-terminated) are parts of one; everything is copied. The finished index has them
- * all: EFORMAT names one that is missing. */
+/* Declares the named tensors (NULL-terminated) parts of one; everything is copied. Finishing fails with EFORMAT if one
+ * is missing. */
 ckpt_status ckpt_index_add_composite(ckpt_index *index, const ckpt_composite *composite, ckpt_error *err);
 
-/* Says that a tensor is there and not read, and why; both are copied. */
+/* Records a tensor that cannot be read, and why; both texts are copied. */
 ckpt_status ckpt_index_add_unread(ckpt_index *index, const char *name, ckpt_role role, const char *why,
                                   ckpt_error *err);
 
 /* Whether a finished index has a tensor of this name among those that are not read. */
 bool ckpt_index_is_unread(const ckpt_index *index, const char *name);
 
-/* Tensors [first, end) are broken: they are there while names are looked up, and finish moves them to `unread`. */
+/* Marks tensors [first, end) as broken: name lookups still find them, and finish moves them to `unread`. */
 void ckpt_index_break(ckpt_index *index, uint32_t first, uint32_t end);
 
-/* Moves what is broken to `unread`, with all its names, before names change: other tensors get other numbers. */
+/* Moves broken tensors to `unread`, with all their names, before names change. Renumbers the other tensors. */
 ckpt_status ckpt_index_drop_broken(ckpt_index *index, ckpt_error *err);
 
-/* Adds a broken one, of which no more than its name and file is known; none where the name can be no tensor's. */
+/* Adds a broken tensor of which only name and file are known; ignores a name that no tensor can have. */
 ckpt_status ckpt_index_add_broken(ckpt_index *index, const char *name, ckpt_role role, uint32_t file, ckpt_error *err);
 
-/* Says that an archive is there; its name is copied. */
+/* Records an archive; its name is copied. */
 ckpt_status ckpt_index_add_archive(ckpt_index *index, const ckpt_archive *archive, ckpt_error *err);
 
-/* The entry under a key, of a described index to change too; NULL: none. ckpt_index_metadata gives its value. */
+/* The entry of a key, writable in a described index; or NULL. ckpt_index_metadata gives its value. */
 ckpt_meta *ckpt_index_meta(const ckpt_index *index, const char *key);
 
 /* Metadata, side files and notes; text is copied. */
 ckpt_status ckpt_index_set_metadata(ckpt_index *index, const char *key, const char *value, ckpt_error *err);
-/* The same for a value that is no text; typed is borrowed, value is how it is shown. */
+/* The same for a typed value, which is borrowed; value is how it is shown. */
 ckpt_status ckpt_index_set_typed(ckpt_index *index, const char *key, const char *value, const ckpt_value *typed,
                                  ckpt_error *err);
 ckpt_status ckpt_index_add_side_file(ckpt_index *index, const char *name, uint32_t file, uint64_t n_bytes,
                                      ckpt_error *err); /* as above */
 ckpt_status ckpt_index_note(ckpt_index *index, bool is_problem, ckpt_error *err, const char *format, ...)
     CKPT_PRINTF(4, 5); /* as above */
-/* A note of a problem in a file of the source, whose name it begins with. */
+/* A note about a problem in a file of the source; it begins with the file's name. */
 ckpt_status ckpt_index_problem(ckpt_index *index, uint32_t file, ckpt_error *err, const char *format, ...)
     CKPT_PRINTF(4, 5);
 
-/* Sorts, checks and freezes. Duplicate names are EFORMAT (unless in a description: EEXIST). Where defects are asked for
- * what is broken is left out; then there are no objects, for they refer to tensors by number. */
+/* Sorts, checks and freezes. Duplicate names are EFORMAT (unless in a description: EEXIST). If the
+ * caller asks for defects, broken parts are left out. Then there are no objects, since they refer to tensors by number.
+ */
 ckpt_status ckpt_index_finish(ckpt_index *index, ckpt_error *err);
 
-/* Gives a description what `from` holds beside its tensors: metadata, composites, objects, side files, and what is
- * known of all. Texts that are not copied are borrowed. */
+/* Gives a description everything of `from` except its tensors: metadata, composites, objects, side files and facts.
+ * Texts that are not copied are borrowed. */
 ckpt_status ckpt_index_carry(ckpt_index *into, const ckpt_index *from, ckpt_error *err);
 
-/* Place of the tensor with this name (no alias) in byte order of names, what ckpt_index_at takes; -1: there is none. */
+/* Place of the tensor with this name (not an alias) in byte order of names, as ckpt_index_at takes it; or -1. */
 int64_t ckpt_index_place(const ckpt_index *index, const char *name);
 
 /* The side file with this name, or NULL. */
 const ckpt_side_file *ckpt_index_side_file(const ckpt_index *index, const char *name);
 
-/* The path of the file that a tensor begins in: where to look, and what to download again. Of NULL: of the index
- * of shards, or of the one file that all tensors are in; the folder where there is no such. Borrowed. */
+/* Path of the file where a tensor begins: the one to look at, or to download again. For NULL: the shard index, or the
+ * only file with tensors, else the folder. Borrowed. */
 const char *ckpt_index_file_of(const ckpt_index *index, const ckpt_tensor *tensor);
 
 /* The path of a side file as messages name it: below what the user gave; its bare name in a description, which has no

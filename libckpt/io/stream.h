@@ -1,4 +1,4 @@
-/* stream.h - a counting, buffered byte stream: what literals and footers are printed to.
+/* stream.h - a counting, buffered byte stream, to which literals and footers are printed.
  *
  * The same generator runs twice: against a counting stream for its size (nothing is kept), and against a sink when it
  * is written. After a failure every call does nothing; the first failure is returned by ckpt_stream_end. */

@@ -1,6 +1,6 @@
 /* strips.h - which expressions of a batch are evaluated together, and on how many rows of a tile at a time.
  *
- * The planner sizes buffers by the same functions by which the run evaluates. */
+ * The planner sizes buffers with the same functions that the run uses. */
 #ifndef CKPT_PLAN_STRIPS_H
 #define CKPT_PLAN_STRIPS_H
 

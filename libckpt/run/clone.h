@@ -1,5 +1,4 @@
-/* clone.h - output files that equal an input file byte for byte need not be written where the file system shares
- * blocks. */
+/* clone.h - an output file that equals an input file byte for byte can share its blocks instead of being written. */
 #ifndef CKPT_RUN_CLONE_H
 #define CKPT_RUN_CLONE_H
 

@@ -1,9 +1,8 @@
 /* rowdigest.h - digests of rows while tiles arrive in any order and cut leaves anywhere.
  *
- * Whoever has a tile hashes the whole leaves in its range, those of all its rows together; the ends that belong to
- * leaves shared with a neighbour are copied into one of a fixed number of 1 MiB slots, and whoever fills a slot hashes
- * it with its own. When no slot is free the row is marked: the run reads it back from its sink before the commit, or
- * computes it once more where it has none. */
+ * A worker hashes the whole leaves in its tile, those of all rows together. Ends of leaves that it shares with a
+ * neighbour go into one of a fixed number of 1 MiB slots; the worker that fills a slot hashes it. If no slot is free,
+ * the row is marked: the run reads it back from its sink before the commit, or computes it again if it has none. */
 #ifndef CKPT_RUN_ROWDIGEST_H
 #define CKPT_RUN_ROWDIGEST_H
 
