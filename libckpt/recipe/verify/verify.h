@@ -22,9 +22,8 @@ ckpt_status ckpt_verify_config(ckpt_findings *findings, const ckpt_index *index,
 
 /* What is known of the values of a slice of the tensors, items as in ckpt_hashing. Zero-initialise it. */
 typedef struct ckpt_value_checks {
-  const ckpt_stats **stats; /* of each tensor of the slice; owned */
-  const ckpt_difference *
-      *copies; /* a stored parameter compared with its rounded master; NULL: no master or no rounding */
+  const ckpt_stats **stats;       /* of each tensor of the slice; owned */
+  const ckpt_difference **copies; /* a stored parameter against its rounded master; NULL: no master, or no rounding */
   size_t capacity;
   size_t n_stored, n_rounded; /* in all slices: parameters with a master; those equal to it, rounded */
 } ckpt_value_checks;
