@@ -20,7 +20,7 @@ typedef struct ckpt_finding {
   size_t n_more; /* on the last one that is kept of its sort: how many more of the sort there are */
 } ckpt_finding;
 
-/* Of one sort, which is what one format finds, so many are kept; all are counted. */
+/* How many findings of one sort (with the same message format) are kept; all are counted. */
 #define CKPT_MAX_PROBLEMS_OF_A_SORT 1000
 #define CKPT_MAX_WARNINGS_OF_A_SORT 20
 
