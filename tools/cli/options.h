@@ -53,7 +53,7 @@ enum {
 
 typedef struct ckpt_args ckpt_args;
 
-/* A verb: one file cmd_<name>.c that defines `const ckpt_verb ckpt_verb_<name>`, and one row in commands.def. */
+/* A verb: one file tools/cmd/<name>.c that defines `const ckpt_verb ckpt_verb_<name>`, and one row in commands.def. */
 typedef struct ckpt_verb {
   const char *name;
   const char *forms;   /* usage without "ckpt ", one per line */

@@ -1,4 +1,4 @@
-/* metadata.h - what --set and --remove do to the metadata of an output. */
+/* metadata.h - applies --set and --remove to an output's metadata. */
 #ifndef CKPT_RECIPE_CONVERT_METADATA_H
 #define CKPT_RECIPE_CONVERT_METADATA_H
 

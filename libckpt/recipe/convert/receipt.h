@@ -1,7 +1,7 @@
-/* receipt.h - what a writing verb did, so that it can be done again: inputs, options, decisions, digests.
+/* receipt.h - records what a writing verb did, so that it can be repeated: inputs, options, decisions, digests.
  *
- * A receipt is JSON without times or host names: the same run gives the same bytes. Replaying one opens its inputs
- * anew, rebuilds the plan from verb and options, and runs it into the digest, writing nothing. */
+ * A receipt is JSON without times or host names, so the same run gives the same bytes. A replay opens the inputs again,
+ * rebuilds the plan from verb and options, and runs it into the digest without writing. */
 #ifndef CKPT_RECIPE_CONVERT_RECEIPT_H
 #define CKPT_RECIPE_CONVERT_RECEIPT_H
 

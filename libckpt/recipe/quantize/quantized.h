@@ -1,4 +1,4 @@
-/* quantized.h - weights that mean nothing without their scales: recognised here, so that no cast takes them alone. */
+/* quantized.h - recognises weights that mean nothing without their scales, so that no cast takes them alone. */
 #ifndef CKPT_RECIPE_QUANTIZE_QUANTIZED_H
 #define CKPT_RECIPE_QUANTIZE_QUANTIZED_H
 

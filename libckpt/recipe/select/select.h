@@ -1,4 +1,4 @@
-/* select.h - which tensors of an index take part, under which names, and cast to what.
+/* select.h - decides which tensors of an index are written, under which names, and in which dtype.
  *
  * --include by role, --match and --exclude by pattern, --rename rules in order, --dtype rules (the first that matches).
  * A pattern or rule that matches nothing is an error: ckpt_selection_finish. --match and
@@ -18,11 +18,11 @@ typedef struct ckpt_left_out {
   uint64_t n_unmatched; /* tensors left out by --match and --exclude */
 } ckpt_left_out;
 
-/* What was decided about one tensor. Lists are NULL-terminated, or NULL where they would be empty. */
+/* The decision about one tensor. Lists are NULL-terminated, or NULL if empty. */
 typedef struct ckpt_selected {
   const char *name;     /* its new name; NULL: it is left out */
   const char **aliases; /* its other names that stay, new ones too */
-  const char **dropped; /* names, as they were, that --match, --exclude or --include takes from it */
+  const char **dropped; /* its old names that --match, --exclude or --include removes */
   ckpt_dtype dtype;     /* what it is cast to; NONE: as stored */
   bool is_any_cast;     /* by a rule for every tensor, which names none */
   /* The last ones of aliases and of dropped: names outside the model; --include dropped them. */
@@ -49,8 +49,7 @@ const ckpt_left_out *ckpt_selection_left_out(const ckpt_selection *selection);
  * optimizer or all. */
 bool ckpt_role_included(const char *include, ckpt_role role, bool *known);
 
-/* The tensors of these roles that the index does not read; without those that its torch object has whole, if that is
- * kept. */
+/* Tensors of these roles that the index cannot read, without those that its kept torch object holds whole. */
 ckpt_name_list ckpt_unread_list(const ckpt_index *index, const char *include, bool keeps_objects);
 
 #endif
