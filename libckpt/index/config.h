@@ -1,7 +1,7 @@
-/* config.h - reading a config.json: a small JSON object from a checkpoint, looked up by dotted key.
+/* config.h - reads a config.json: a small JSON object from a checkpoint, looked up by dotted key.
  *
- * Accepts what Python's json writes: NaN, Infinity and integers or floats beyond 64 bits are read, and then count as
- * absent. Duplicate keys are refused. Bounds: 64 MiB of text, nesting 64, 1,000,000 values. */
+ * Accepts what Python's json writes. NaN, Infinity and numbers beyond 64 bits are read, but count as absent. Duplicate
+ * keys are refused. Bounds: 64 MiB of text, nesting 64, 1,000,000 values. */
 #ifndef CKPT_INDEX_CONFIG_H
 #define CKPT_INDEX_CONFIG_H
 

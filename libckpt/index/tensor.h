@@ -16,13 +16,12 @@ uint32_t ckpt_unit_shape(ckpt_dtype dtype, uint32_t rank, const uint64_t *shape,
 /* Whether two tensors have one shape. */
 bool ckpt_tensor_same_shape(const ckpt_tensor *a, const ckpt_tensor *b);
 
-/* Whether two tensors of one index are one under two names: of one dtype and shape, and every element of them read from
- * the same place. A transposed view of a square tensor, which lies in the same bytes, is another. False for tensors
- * without bytes. */
+/* Whether two tensors of one index are the same: same dtype and shape, and each element read from the same place. A
+ * transposed view of a square tensor differs, though it uses the same bytes. False for tensors without bytes. */
 bool ckpt_tensor_same_place(const ckpt_tensor *a, const ckpt_tensor *b);
 
-/* Whether a tensor is a buffer of the model: by its role, or, since few formats tell buffers from parameters, as the
- * statistics of torch's norms and int64 and bool ones are in any model. */
+/* Whether a tensor is a buffer of the model: by its role or, since few formats record buffers, because it is int64 or
+ * bool or a statistic of torch's norms. */
 bool ckpt_tensor_is_buffer(const ckpt_tensor *tensor);
 
 /* Whether a tensor is a parameter that can be trained: a floating one. */
@@ -34,7 +33,7 @@ enum { CKPT_SHAPE_TEXT = 22 * CKPT_MAX_RANK + 3 };
 /* A shape as "[2,3]". Returns out. */
 const char *ckpt_shape_text(char out[CKPT_SHAPE_TEXT], uint32_t rank, const uint64_t *shape);
 
-/* A tensor's, in n_bytes of out, which CKPT_SHAPE_TEXT always suffice for. Returns out. */
+/* A tensor's shape, in n_bytes of out; CKPT_SHAPE_TEXT always suffice. Returns out. */
 const char *ckpt_tensor_shape_text(const ckpt_tensor *tensor, char *out, size_t n_bytes);
 
 /* Unit shape of a tensor of the index; see ckpt_unit_shape. */

@@ -1,7 +1,7 @@
-/* copy.h - copies of objects that files of torch.save are written with: plain data, which is what
- * torch.load(weights_only=True) takes (safe.h), some of it once it was told of a class, and the tensors that are
- * written. Other parts are left out and counted (left_out.c): dicts lose such an entry, lists and tuples
- * have None in its place, and a call with such an argument is left out itself. A namespace stays. */
+/* copy.h - copies objects for torch.save files: plain data that torch.load(weights_only=True) accepts (safe.h), in part
+ * after add_safe_globals, and the tensors that are written. Other parts are left out and counted (left_out.c): dicts
+ * lose such an entry, lists and tuples have None in its place, and a call with such an argument is left out itself. A
+ * namespace stays. */
 #ifndef CKPT_CODEC_TORCH_PLAIN_COPY_H
 #define CKPT_CODEC_TORCH_PLAIN_COPY_H
 

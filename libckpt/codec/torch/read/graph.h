@@ -1,11 +1,11 @@
-/* graph.h - the tensors of a torch.save pickle: from a graph of calls to tensors, and what is left as an object.
+/* graph.h - finds the tensors of a torch.save pickle: turns a graph of calls into tensors and the remaining object.
  *
  *   ckpt_pickle_read        bytes -> a graph in which a tensor is a call of torch._utils._rebuild_tensor_v2 or its like
  *   ckpt_torch_graph_read   those calls become TENSOR leaves; storages are found, and every view is checked against its
  *                           storage; what cannot be read stays the call that it was, with a reason
  *   ckpt_torch_graph_add    names (dicts, lists, modules, optimizer states), and into an index
  *
- * Nothing here reads a file: where the bytes of a storage are, the caller says. Time is n log n in the graph's nodes,
+ * Nothing here reads a file: the caller gives the places of storages. Time is n log n in the graph's nodes,
  * whatever the input. docs/formats/torch.md lists the calls that are known. */
 #ifndef CKPT_CODEC_TORCH_READ_GRAPH_H
 #define CKPT_CODEC_TORCH_READ_GRAPH_H

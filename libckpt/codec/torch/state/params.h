@@ -1,5 +1,5 @@
-/* params.h - an optimizer's state whose parameters are called as their tensors are: what
- * torch.distributed.checkpoint.state_dict.get_optimizer_state_dict gives.
+/* params.h - an optimizer's state keyed by parameter names, as
+ * torch.distributed.checkpoint.state_dict.get_optimizer_state_dict gives it.
  *
  *   {"state": {0: {"exp_avg": t}},   "param_groups": [{"lr": ..., "params": [0],   "param_names": ["w"]}]}   ->
  *   {"state": {"w": {"exp_avg": t}}, "param_groups": [{"lr": ..., "params": ["w"], "param_names": ["w"]}]}

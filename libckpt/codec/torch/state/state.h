@@ -1,8 +1,7 @@
-/* state.h - the object of a PyTorch checkpoint among an index's objects, and what torch calls an optimizer's
- * states.
+/* state.h - the object of a PyTorch checkpoint among an index's objects, and torch's names of optimizer states.
  *
- * The whole of it stands under "torch", tensors as leaves, so that what holds such objects can write it back. What of
- * it every format knows stands besides under the keys of object.h, as the same nodes. */
+ * The index keeps the whole object under "torch", with tensors as nodes, so that formats with such objects can write it
+ * back. Parts that every format knows are also under the keys of object.h, as the same nodes. */
 #ifndef CKPT_CODEC_TORCH_STATE_STATE_H
 #define CKPT_CODEC_TORCH_STATE_STATE_H
 
