@@ -8,8 +8,8 @@
 
 #include "libckpt/format/layout.h"
 
-/* Adds bytes that are written `at` bytes into the tensor segment which an extent of the layout's index stands for, if
- * that segment asks for a checksum. Each byte of it has to come exactly once. Safe from many threads. */
+/* Adds bytes at position `at` of a tensor segment, if that segment wants a checksum; an extent of the layout's index
+ * names the segment. Each of its bytes must come exactly once. Safe from many threads. */
 void ckpt_checksum_add(ckpt_layout *layout, const ckpt_extent *extent, uint64_t at, const void *bytes, size_t n_bytes);
 
 #endif

@@ -45,8 +45,8 @@ ckpt_status ckpt_place_segment(ckpt_mover *mover, uint32_t file, const ckpt_segm
 void ckpt_place_memory(const void *bytes, uint32_t unit_bytes, uint32_t rank, const uint64_t *units,
                        const uint64_t *start, const uint64_t *count, uint64_t begin, uint64_t n, void *buffer);
 
-/* Calls visit for each of the at most 2 rank - 1 boxes that a flat range [begin, begin + n) of a box of `count`
- * consists of, in order. box_start is relative to the box. */
+/* Splits a flat range [begin, begin + n) of a box of `count` into at most 2 rank - 1 boxes and calls visit for each, in
+ * order. box_start is relative to the box. */
 typedef ckpt_status ckpt_box_visit(void *arg, const uint64_t *box_start, const uint64_t *box_count, ckpt_error *err);
 ckpt_status ckpt_split_range(uint32_t rank, const uint64_t *count, uint64_t begin, uint64_t n, ckpt_box_visit *visit,
                              void *arg, ckpt_error *err); /* as above */

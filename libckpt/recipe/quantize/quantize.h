@@ -59,8 +59,8 @@ bool ckpt_quantize_knows(const ckpt_index *from);
 
 /* Decides about every tensor of a GGUF model and says in the output's metadata what was done (general.file_type,
  * general.quantization_version, quantize.imatrix.*). n_steps is the budget of patterns.
- * Fails with EUNSUPPORTED (the input is no GGUF, a row that nothing fits, fallbacks that were not allowed, blocks that
- * would be quantized again, a low-bit type without importance), EDIFFERENT (importance of another model), EINVAL (a bad
+ * Fails with EUNSUPPORTED: the input is not GGUF, no type fits a row, a fallback is not allowed, a tensor is quantized
+ * already, or a low-bit type lacks importance. Also fails with EDIFFERENT (importance of another model), EINVAL (a bad
  * pattern or type), ENOTFOUND (a pattern that matches nothing), EFORMAT, ENOMEM. */
 ckpt_status ckpt_quantize_decide(ckpt_plan *plan, uint32_t sink, const ckpt_index *from, const ckpt_preset *preset,
                                  const ckpt_quantize_options *options, uint64_t *n_steps, ckpt_error *err);

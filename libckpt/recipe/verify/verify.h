@@ -50,8 +50,8 @@ typedef struct ckpt_crc_counts {
                        * for; with a directory above 256 MiB; overlapping another that was */
 } ckpt_crc_counts;
 
-/* The CRC-32 of every record of the archives that tensors lie in (torch.save files, items of DCP files, unpacked ones
- * too) against their bytes, which are read once more, by windows of 1 MiB. Adds a problem for each that differs. */
+/* Compares the CRC-32 of every record with its bytes, in all archives that hold tensors: torch.save files and items of
+ * DCP files, also compressed ones. Reads the bytes again, in windows of 1 MiB. Adds a problem for each that differs. */
 ckpt_status ckpt_verify_crc(ckpt_findings *findings, const ckpt_index *index, const ckpt_run_options *run,
                             ckpt_crc_counts *counts, ckpt_error *err);
 

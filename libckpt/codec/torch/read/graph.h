@@ -132,16 +132,16 @@ ckpt_status ckpt_torch_unread_note(const ckpt_torch_unread *seen, ckpt_index *in
 ckpt_status ckpt_torch_names_of(ckpt_expected_names *read, ckpt_expected_names *stored, ckpt_object *root,
                                 const ckpt_index *described, ckpt_error *err);
 
-/* Notes of which tensors that were added parts are read, in subclasses that wrap several (torchao's), and, as a problem
- * of a file of the index's source, that some are one rank's part: DTensors, sharded tensors. ENOMEM. */
+/* Adds a note about tensors of which only parts are read (subclasses that wrap several, torchao's). If some are one
+ * rank's part (DTensors, sharded tensors), adds a problem of the file. ENOMEM. */
 ckpt_status ckpt_torch_parts_note(const ckpt_torch_graph *graph, ckpt_index *index, uint32_t file, ckpt_error *err);
 
-/* Says which of the added tensors are parts of sparse ones, once they have their final names. */
+/* Records which added tensors are parts of sparse ones. Call it when they have their final names. */
 ckpt_status ckpt_torch_graph_composites(const ckpt_torch_graph *graph, ckpt_index *index, ckpt_error *err);
 
 /* ---- between the files of this module ------------------------------------------------------------------------ */
 
-/* So many bytes of a name are a step more on the way to it, and so many of a text, once, allow what a child does. */
+/* Bytes of a name that cost one step, and bytes of a text that allow as many steps as one child. */
 enum { TORCH_STEP_BYTES = 64 };
 
 typedef enum ckpt_torch_call_kind {

@@ -29,9 +29,9 @@ typedef struct ckpt_torch_layout {
   uint64_t start, sizes[CKPT_MAX_RANK], strides[CKPT_MAX_RANK];
 } ckpt_torch_layout;
 
-/* Finds the record by the directory of the archive in [offset, offset + n_bytes) of a file, and how the tensor lies in
- * it, which layout tells. EFORMAT when there is no record or more than one, and as ckpt_zip_open; EUNSUPPORTED when it
- * is no plain tensor, or when loading it would call anything else. */
+/* Finds the record through the directory of the archive in [offset, offset + n_bytes) of a file; *layout receives the
+ * tensor's layout in it. EFORMAT if there is no record or more than one, and as ckpt_zip_open. EUNSUPPORTED if it is
+ * not a plain tensor, or if loading it would call anything else. */
 ckpt_status ckpt_torch_record_layout(ckpt_torch_record *out, ckpt_torch_layout *layout, ckpt_source *source,
                                      uint32_t file, uint64_t offset, uint64_t n_bytes, ckpt_error *err);
 
