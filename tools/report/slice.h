@@ -1,7 +1,8 @@
 /* slice.h - the argument of `ckpt cat`: a tensor's name and, in brackets, a box of it.
  *
  * One range per axis, outermost first, as Python slices without a step: a:b, a:, :b, :, or one index. Negative numbers
- * count from the end. Axes that are not named are whole. A range is clipped to its axis; an index past it is an error. */
+ * count from the end. Axes that are not named are whole. A range is clipped to its axis; an index past it is an error.
+ */
 #ifndef CKPT_TOOLS_REPORT_SLICE_H
 #define CKPT_TOOLS_REPORT_SLICE_H
 
