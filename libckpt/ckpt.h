@@ -1,15 +1,16 @@
 /* ckpt.h - the public interface of libckpt.
  *
- * A checkpoint is an index of named tensors over bytes; a tool writes a plan (rows: sink, name, expression);
- * one loop runs it. This header is everything a program that links libckpt needs: C17 and C++ clean, no global
- * state, no printing, no signals, no exit. Results come first, `ckpt_error *err` last; err may be NULL.
+ * A checkpoint is an index of named tensors over bytes. A tool writes a plan (rows of sink, name, expression), and one
+ * loop runs it. A program that links libckpt needs this header alone. It compiles as C17 and as C++. The library keeps
+ * no global state, prints nothing, handles no signals and never exits. Results come first and `ckpt_error *err` last;
+ * err may be NULL.
  *
- * Threads: a finished ckpt_index may be read by any number of threads at once. A plan belongs to one thread.
- * Floats: results do not depend on the caller's floating-point environment (<fenv.h>), which is afterwards as it was;
+ * Threads: any number of threads may read a finished ckpt_index at once. A plan belongs to one thread.
+ * Floats: results do not depend on the caller's floating-point environment (<fenv.h>). Each call restores it, and
  * callbacks run in the default one.
- * Ownership: what `_open` or `_new` returned is released with its `_free` (NULL is fine); every other pointer
- * borrows from its parent and lives as long as that.
- * Option structs begin with `struct_size`: set it to sizeof the struct, zero the rest, fill what you need. */
+ * Ownership: `_free` releases what `_open` or `_new` returned and accepts NULL. Every other pointer borrows from its
+ * parent and lives as long as the parent.
+ * Option structs begin with `struct_size`: set it to the struct's sizeof, zero the rest, fill in what you need. */
 #ifndef CKPT_H
 #define CKPT_H
 
@@ -36,25 +37,25 @@ extern "C" {
 
 /* ---- errors ---------------------------------------------------------------------------------------------- */
 
-/* What went wrong, as a class; the message says the rest. */
+/* The class of a failure; the message says the rest. */
 typedef enum ckpt_status {
   CKPT_OK = 0,
-  CKPT_EINVAL,       /* the caller's argument or option cannot be meant */
+  CKPT_EINVAL,       /* an argument or option makes no sense */
   CKPT_ENOTFOUND,    /* a path, tensor or pattern names nothing */
-  CKPT_EEXIST,       /* the output is there already, or two things have one name */
-  CKPT_EFORMAT,      /* the bytes are not what their format demands */
-  CKPT_EUNSUPPORTED, /* well formed, but not something this version does */
-  CKPT_ELIMIT,       /* a stated limit (memory, depth, count, length) would be passed */
-  CKPT_ENOMEM,       /* the allocator returned nothing */
+  CKPT_EEXIST,       /* the output exists already, or two things have the same name */
+  CKPT_EFORMAT,      /* the bytes violate their format */
+  CKPT_EUNSUPPORTED, /* valid, but this version does not support it */
+  CKPT_ELIMIT,       /* a documented limit (memory, depth, count, length) would be exceeded */
+  CKPT_ENOMEM,       /* the allocator returned NULL */
   CKPT_EIO,          /* the operating system failed to read, write, sync or rename */
   CKPT_EDIFFERENT,   /* two things that had to be equal are not */
-  CKPT_EVALUE,       /* a value cannot be represented where it goes (overflowing cast) */
-  CKPT_ECANCELED,    /* the caller's cancel flag was seen */
-  CKPT_EINTERNAL     /* our own invariant broke: a bug in libckpt */
+  CKPT_EVALUE,       /* the target cannot represent a value (overflowing cast) */
+  CKPT_ECANCELED,    /* the caller set the cancel flag */
+  CKPT_EINTERNAL     /* an invariant broke: a bug in libckpt */
 } ckpt_status;
 
-/* The first failure, owned by the caller; zero-initialise it. Unchanged on success. Fields longer than their
- * array are cut in the middle. */
+/* The first failure. The caller owns it and zero-initialises it; success leaves it unchanged. A text longer than its
+ * array loses its middle. */
 typedef struct ckpt_error {
   ckpt_status status;
   char file[512];     /* path, or "" */
@@ -62,22 +63,22 @@ typedef struct ckpt_error {
   char message[1024]; /* what is wrong; lower case, no full stop */
   char option[48];    /* the field of the option struct whose value is at fault ("shard_size"), or "" */
   char advice[128];   /* what to do about it, or "": "raise %memory", "leave out %weights=model"; % is before fields */
-  char value[128];    /* what stands for $ in it */
+  char value[128];    /* replaces $ in it */
 } ckpt_error;
 
 /* Writes `<file>: tensor '<name>': <option>: <message> (<advice>)` into out (n_bytes > 0, always terminated) and
  * returns out. */
 CKPT_API const char *ckpt_error_text(const ckpt_error *err, char *out, size_t n_bytes);
 
-/* One sentence for a status, static storage. */
+/* One sentence for a status, in static storage. */
 CKPT_API const char *ckpt_status_text(ckpt_status status);
 
-/* The library's version, CKPT_VERSION of the build. */
+/* The library's version: CKPT_VERSION when it was built. */
 CKPT_API const char *ckpt_version(void);
 
 /* ---- element types ----------------------------------------------------------------------------------------- */
 
-/* Ids are stable; the table behind them is libckpt/base/dtype.def. */
+/* Ids are stable. The table behind them is libckpt/base/dtype.def. */
 typedef enum ckpt_dtype {
   CKPT_DTYPE_NONE = 0,
   CKPT_BOOL,
@@ -103,7 +104,7 @@ typedef enum ckpt_dtype {
   CKPT_F4_E2M1,
   CKPT_C64,
   CKPT_C128,
-  CKPT_Q4_0, /* from here on block types of ggml */
+  CKPT_Q4_0, /* ggml's block types start here */
   CKPT_Q4_1,
   CKPT_Q5_0,
   CKPT_Q5_1,
@@ -144,7 +145,7 @@ CKPT_API ckpt_dtype ckpt_dtype_parse(const char *name);
 typedef struct ckpt_index ckpt_index;
 typedef struct ckpt_extent ckpt_extent;
 
-/* What a tensor is for. */
+/* What a tensor is used for. */
 typedef enum ckpt_role {
   CKPT_ROLE_PARAMETER,
   CKPT_ROLE_BUFFER,
@@ -160,7 +161,7 @@ typedef enum ckpt_role {
 /* "parameter", "exp_avg", ...; static storage. */
 CKPT_API const char *ckpt_role_name(ckpt_role role);
 
-/* A described tensor: it never owns data. Shapes are row-major, outermost axis first. Borrowed from its index. */
+/* A tensor's description; it never owns data. Shapes are row-major, outermost axis first. The index owns it. */
 typedef struct ckpt_tensor {
   const char *name;           /* UTF-8, never empty */
   const char *const *aliases; /* other names of the same storage and view, NULL-terminated; NULL if none */
@@ -176,35 +177,35 @@ typedef struct ckpt_tensor {
   struct ckpt_tensor_record *record; /* what the library keeps of it beside; NULL of one that is in no index */
 } ckpt_tensor;
 
-/* Where the large memory comes from: an index, or a run's tiles. Both may be called from several threads.
- * What is small or belongs to other libraries stays with malloc. */
+/* Allocates large memory: an index, or a run's tiles. Several threads may call both functions at once.
+ * Small allocations, and those of other libraries, stay with malloc. */
 typedef struct ckpt_allocator {
   void *ctx;
-  void *(*allocate)(void *ctx, size_t n_bytes); /* aligned to 64 bytes; NULL: there is none (ENOMEM) */
+  void *(*allocate)(void *ctx, size_t n_bytes); /* aligned to 64 bytes; NULL fails with ENOMEM */
   void (*release)(void *ctx, void *memory, size_t n_bytes);
 } ckpt_allocator;
 
-/* Bounds for hostile or very large input; zero means the default in parentheses. */
+/* How to open an input. Zero means the default, given in parentheses. */
 typedef struct ckpt_open_options {
   size_t struct_size;
-  uint64_t max_index_bytes; /* memory of the index itself (8 GiB) */
-  bool stored_names;        /* keep the names that stand in the file (--names stored) */
-  const char *weights; /* copy that stands for the parameters: "master" or "model"; NULL: master where there is one */
-  const ckpt_allocator *allocator; /* of the index's memory, copied; NULL: malloc */
-  const ckpt_index *like; /* its config.json gives names, roles and ties to an input that has none (--like); or NULL */
-  /* Told of each part (shard, tensor, item) that is broken. It is left out of the index, for whatever is whole, and
-   * opening goes on, to fail only where nothing can be read. Called during ckpt_open, from its thread. NULL: opening
-   * fails at the first defect. */
+  uint64_t max_index_bytes; /* limit on the index's own memory (8 GiB) */
+  bool stored_names;        /* keep tensor names as the file stores them */
+  const char *weights;      /* copy to use as the parameters: "master" or "model"; NULL: master if there is one */
+  const ckpt_allocator *allocator; /* allocates the index; the struct is copied; NULL: malloc */
+  const ckpt_index *like;          /* its config.json gives names, roles and ties to an input without one; or NULL */
+  /* Receives each broken part (shard, tensor, item). The index leaves that part out and keeps what is whole; opening
+   * fails only if nothing is readable. ckpt_open calls it from its own thread. NULL: opening fails at the first
+   * defect. */
   void (*report)(void *arg, const ckpt_error *defect);
   void *report_arg;
 } ckpt_open_options;
 
-/* Opens a file or folder of any known format, recognised by content. Reads headers only.
+/* Opens a file or folder of any known format, recognised by its content. Reads headers only.
  * Fails with ENOTFOUND, EFORMAT, EUNSUPPORTED, ELIMIT, EIO, ENOMEM. Blocks on the file system. */
 CKPT_API CKPT_USE_RESULT ckpt_status ckpt_open(ckpt_index **out, const char *path, const ckpt_open_options *options,
                                                ckpt_error *err);
 
-/* The same over n_bytes at data, which stay the caller's and must outlive the index; `name` stands in messages. */
+/* Opens n_bytes at data, which the caller keeps and which must outlive the index. Messages call the input `name`. */
 CKPT_API CKPT_USE_RESULT ckpt_status ckpt_open_memory(ckpt_index **out, const void *data, size_t n_bytes,
                                                       const char *name, const ckpt_open_options *options,
                                                       ckpt_error *err);
@@ -212,7 +213,7 @@ CKPT_API CKPT_USE_RESULT ckpt_status ckpt_open_memory(ckpt_index **out, const vo
 /* Releases an index and everything borrowed from it. */
 CKPT_API void ckpt_index_free(ckpt_index *index);
 
-/* Number of tensors; aliases are not counted. */
+/* Number of tensors; aliases do not count. */
 CKPT_API size_t ckpt_index_count(const ckpt_index *index);
 
 /* The i-th tensor in byte order of names, i < ckpt_index_count; NULL past the end. */
@@ -221,8 +222,8 @@ CKPT_API const ckpt_tensor *ckpt_index_at(const ckpt_index *index, size_t i);
 /* The tensor with this name or alias; NULL if there is none. */
 CKPT_API const ckpt_tensor *ckpt_index_find(const ckpt_index *index, const char *name);
 
-/* The format's own metadata: value of key, or NULL. What is no text (GGUF) is given as text: a number in digits, of an
- * array its first elements and its length. */
+/* The value of a key in the format's own metadata, or NULL. GGUF's typed values become text: a number in digits, an
+ * array as its first elements and its length. */
 CKPT_API const char *ckpt_index_metadata(const ckpt_index *index, const char *key);
 
 /* What was opened. Strings are borrowed from the index; "" where unknown. */
@@ -230,24 +231,24 @@ typedef struct ckpt_info {
   size_t struct_size;
   const char *format; /* "safetensors", "hf", ... */
   const char *path;
-  const char *architecture; /* "llama": of the table that named the tensors, else what the file says (GGUF), or "" */
+  const char *architecture; /* "llama": from the table that named the tensors, else from the file, else "" */
   const char *names;        /* "stored" or "hf:<architecture>/<revision>" */
   const char *writer;       /* program that wrote it, where the format says */
   int64_t step;             /* training step, -1 if unknown */
   uint32_t n_files;
   uint64_t n_parameters; /* elements of role parameter */
   uint64_t n_bytes;      /* row-major bytes of all tensors */
-  uint32_t min_ranks;    /* of the job that wrote it there were at least so many ranks; 0: the format does not say */
+  uint32_t min_ranks;    /* the job that wrote it had at least this many ranks; 0: unknown */
 } ckpt_info;
 
-/* Fills out (its struct_size must be set). */
+/* Fills *out, whose struct_size must be set. */
 CKPT_API void ckpt_index_info(const ckpt_index *index, ckpt_info *out);
 
-/* Where one stored piece of a tensor is, for callers with their own I/O. A literal is stored nowhere: zeros, or one
- * value that repeats (a quantized torch tensor's scale). It has no file or range and is not raw: ckpt_read has it. */
+/* The place of one stored piece of a tensor, for callers with their own I/O. A literal is stored nowhere: zeros, or one
+ * repeated value (a quantized torch tensor's scale). It has no file and no range, and is not raw: use ckpt_read. */
 typedef struct ckpt_extent_view {
   size_t struct_size;
-  const char *file;                                    /* path that can be opened; NULL for memory and literals */
+  const char *file;                                    /* a path to open; NULL for memory and literals */
   uint64_t offset, n_bytes;                            /* stored range; 0 for literals */
   uint64_t start[CKPT_MAX_RANK], count[CKPT_MAX_RANK]; /* box of the tensor it holds; flat: start[0], count[0] */
   bool flat;                                           /* a range of row-major elements instead of a box */
@@ -255,15 +256,15 @@ typedef struct ckpt_extent_view {
                tensor is computed from it: then the box is one of the stored tensor */
 } ckpt_extent_view;
 
-/* Fills out with the i-th extent of tensor; false past the last one. */
+/* Fills *out with the tensor's i-th extent; false past the last one. */
 CKPT_API bool ckpt_tensor_extents(const ckpt_index *index, const ckpt_tensor *tensor, size_t i, ckpt_extent_view *out);
 
-/* A box of a tensor, in elements; rank comes from the tensor. */
+/* A box of a tensor, in elements; the tensor gives the rank. */
 typedef struct ckpt_box {
   uint64_t start[CKPT_MAX_RANK], count[CKPT_MAX_RANK];
 } ckpt_box;
 
-/* Reads a tensor, or a box of it, row-major into dst, gathered from its shards and cast to `as`
+/* Reads a tensor, or a box of it, into dst in row-major order. It gathers the shards and casts to `as`
  * (CKPT_DTYPE_NONE: as stored). n_bytes must be exactly the size of the result.
  * Fails with EINVAL (size, box), EIO, EFORMAT, EUNSUPPORTED (cast), EVALUE (a cast that overflows or loses a NaN).
  * Blocks on reading. */
@@ -280,27 +281,27 @@ typedef struct ckpt_digest {
 /* Writes "ckpt1:" and 64 hex digits; out holds at least 71 bytes. Returns out. */
 CKPT_API const char *ckpt_digest_text(const ckpt_digest *digest, char *out);
 
-/* Called between tiles from one of the run's threads, never from two at once. n_total is what the run will read. */
+/* A run calls this between tiles from one of its threads, never from two at once. n_total: bytes it will read. */
 typedef void ckpt_progress(void *arg, uint64_t n_read, uint64_t n_total);
 
-/* The ranks of one job that run one plan together. Each builds the same plan (where its data lies may differ, nothing
- * else) and calls ckpt_plan_run with its own rank: it writes the files that are its own, rank 0 commits them all, and
- * every rank returns the same status. The bytes do not depend on the number of ranks. ckpt_convert and ckpt_hash, given
- * the same on every rank, do so too. */
+/* The ranks of one job that run one plan together. Each builds the same plan; only the place of its data may differ.
+ * Each calls ckpt_plan_run with its own rank and writes its own files. Rank 0 commits them all, and every rank returns
+ * the same status. The bytes do not depend on the number of ranks. ckpt_convert and ckpt_hash work the same way if
+ * every rank passes the same options. */
 typedef struct ckpt_group {
   void *ctx;
   uint32_t rank, size;
-  /* Gathers n_bytes of every rank, in rank order, into dst (size * n_bytes). Blocks until all ranks have called; fails
-   * where the caller's transport does. */
+  /* Gathers n_bytes from every rank into dst (size * n_bytes), in rank order. Blocks until all ranks have called it.
+   * Fails if the caller's transport fails. */
   ckpt_status (*all_gather)(void *ctx, const void *src, void *dst, size_t n_bytes, ckpt_error *err);
 } ckpt_group;
 
-/* The kernels that a run computes with: "cpu" (chosen for this processor) or "reference" (plain C, the definition).
- * All give the same bytes. */
+/* The kernels that a run uses: "cpu" (chosen for this processor) or "reference" (plain C, which defines the results).
+ * Both give the same bytes. */
 typedef struct ckpt_backend ckpt_backend;
-CKPT_API const ckpt_backend *ckpt_backend_find(const char *name); /* NULL where there is none of this name */
+CKPT_API const ckpt_backend *ckpt_backend_find(const char *name); /* NULL if the name is unknown */
 
-/* How to run; all fields optional. */
+/* How to run. All fields are optional. */
 typedef struct ckpt_run_options {
   size_t struct_size;
   uint64_t memory;    /* bytes for tiles, windows and footers (128 MiB) */
@@ -308,23 +309,23 @@ typedef struct ckpt_run_options {
   ckpt_progress *progress;
   void *progress_arg;
   const volatile int *cancel;      /* non-zero: stop, remove temporary files, fail with ECANCELED */
-  const char *trace;               /* path of a JSON-lines trace, or NULL; rank k > 0 of a group adds ".k" */
-  const ckpt_group *group;         /* NULL: this process alone */
+  const char *trace;               /* path of a JSON lines trace, or NULL; rank k > 0 of a group adds ".k" */
+  const ckpt_group *group;         /* NULL: this process runs alone */
   const ckpt_backend *backend;     /* NULL: "cpu" */
-  const ckpt_allocator *allocator; /* of tiles; NULL: malloc */
+  const ckpt_allocator *allocator; /* allocates tiles; NULL: malloc */
 } ckpt_run_options;
 
 /* What to digest. */
 typedef struct ckpt_hash_options {
   size_t struct_size;
-  ckpt_dtype cast;     /* digest of the values as this dtype; NONE: as stored */
+  ckpt_dtype cast;     /* digests the values as this dtype; NONE: as stored */
   const char *include; /* "model" (default), "optimizer" or "all" */
   const ckpt_run_options *run;
 } ckpt_hash_options;
 
-/* The content digest of an index. Reads every byte of its tensors once, and blocks on that. Fails with EINVAL (include,
- * options), ENOTFOUND, EUNSUPPORTED and EVALUE (cast), EFORMAT, EIO (of a file
- * that changed since it was opened too), ELIMIT, ENOMEM, ECANCELED. */
+/* Computes the content digest of an index. Reads every byte of its tensors once, and blocks on reading. Fails with
+ * EINVAL (include, options), ENOTFOUND, EUNSUPPORTED and EVALUE (cast), EFORMAT, EIO (also if a file changed since it
+ * was opened), ELIMIT, ENOMEM, ECANCELED. */
 CKPT_API CKPT_USE_RESULT ckpt_status ckpt_hash(const ckpt_index *index, const ckpt_hash_options *options,
                                                ckpt_digest *out, ckpt_error *err);
 
@@ -333,48 +334,51 @@ CKPT_API CKPT_USE_RESULT ckpt_status ckpt_hash(const ckpt_index *index, const ck
 typedef struct ckpt_plan ckpt_plan;
 typedef struct ckpt_expr ckpt_expr; /* owned by its plan */
 
-/* An empty plan; it borrows every index its expressions read. ENOMEM. Neither it nor releasing it blocks. */
+/* Makes an empty plan. It borrows every index that its expressions read. Fails with ENOMEM. Does not block. */
 CKPT_API CKPT_USE_RESULT ckpt_status ckpt_plan_new(ckpt_plan **out, ckpt_error *err);
-CKPT_API void ckpt_plan_free(ckpt_plan *plan); /* NULL is fine; removes what an output that did not run holds open */
+/* Releases a plan, or NULL. Removes the temporary files of outputs that did not run. */
+CKPT_API void ckpt_plan_free(ckpt_plan *plan);
 
-/* Adds an output that `ckpt_plan_run` writes and commits; *sink numbers it (0, 1, ...). format: "safetensors",
- * "hf", ...; NULL takes it from the suffix. An existing path fails with EEXIST unless force. EINVAL: it is at
- * another output's place, or where the plan reads (what reads there later fails so; links are followed for both), or
- * format or suffix name none that can be written. It looks at the file system, and blocks on that: ENOTFOUND (the
- * folder to write to), EIO, ENOMEM. */
+/* Adds an output that ckpt_plan_run writes and commits. *sink receives its number (0, 1, ...). format: "safetensors",
+ * "hf", ...; NULL takes it from the suffix. An existing path fails with EEXIST unless force is true.
+ * EINVAL: the path is another output's or one that the plan reads (links are followed), or no writable format has this
+ * name or suffix. Adding a read of this path later fails with EINVAL too.
+ * Also fails with ENOTFOUND (the folder to write to), EIO, ENOMEM. Blocks on the file system. */
 CKPT_API CKPT_USE_RESULT ckpt_status ckpt_plan_output(ckpt_plan *plan, const char *path, const char *format, bool force,
                                                       uint32_t *sink, ckpt_error *err);
 
-/* Adds the row (sink, name <- expr). The name must be new in its sink: ckpt_plan_check fails with EEXIST where it is
- * not. EINVAL: no such sink, a reduction, a plan that was checked; EFORMAT: a name that is no text; ELIMIT: one that is
- * too long, more than 65,536 operations (what several others take as argument counts once for each), or 256 inside each
- * other; ENOMEM. Blocks on nothing. */
+/* Adds the row (sink, name <- expr). If the sink has the name already, ckpt_plan_check fails with EEXIST.
+ * EINVAL: no such sink, a reduction, or a plan that was checked already. EFORMAT: the name is not UTF-8. ELIMIT: the
+ * name is too long, or the expression has more than 65,536 operations or 256 levels; an operation counts once for each
+ * use. Also fails with ENOMEM. Does not block. */
 CKPT_API CKPT_USE_RESULT ckpt_status ckpt_plan_add(ckpt_plan *plan, uint32_t sink, const char *name, ckpt_expr *expr,
                                                    ckpt_error *err);
 
-/* Checks every row (shapes, dtypes, memory) without reading tensor data; peak and rows may be NULL.
- * peak: bytes that the run will hold at most, under `options->memory`. ELIMIT names the row that cannot fit; EINVAL,
- * EEXIST (a name twice), EUNSUPPORTED and EVALUE (what the format cannot hold), ENOMEM. After a failure of laying out
- * an output the plan is spoilt: make another. Blocks on small reads of the inputs at most. */
+/* Checks every row (shapes, dtypes, memory) without reading tensor data. peak and n_rows may be NULL.
+ * peak: the most bytes that the run will hold, at most `options->memory`. ELIMIT names the row that cannot fit. Also
+ * fails with EINVAL, EEXIST (a duplicate name), EUNSUPPORTED and EVALUE (the format cannot hold it), ENOMEM. If laying
+ * out an output failed, the plan cannot be used again: make another. Blocks on small reads of the inputs at most. */
 CKPT_API CKPT_USE_RESULT ckpt_status ckpt_plan_check(ckpt_plan *plan, const ckpt_run_options *options, uint64_t *peak,
                                                      size_t *n_rows, ckpt_error *err);
 
-/* Runs the plan, once where it has outputs (EINVAL the second time), and commits them: all or nothing for each. Blocks
- * on reading the inputs, writing and syncing the outputs and, in a group, on the other ranks. Fails like
- * ckpt_plan_check, if it was not checked, and with ENOTFOUND, EFORMAT, EIO (no space too), EEXIST (an output that came
- * meanwhile), EVALUE (a cast that overflows or loses a NaN), ECANCELED. EIO: an input that changed too. */
+/* Runs the plan and commits its outputs, all or nothing for each. A plan with outputs runs once; the second call fails
+ * with EINVAL. Blocks on reading the inputs, on writing and syncing the outputs and, in a group, on the other ranks.
+ * Checks the plan first if the caller did not, and fails like ckpt_plan_check. Also fails with ENOTFOUND, EFORMAT, EIO
+ * (no space, or an input that changed), EEXIST (an output that appeared meanwhile), EVALUE (a cast that overflows or
+ * loses a NaN), ECANCELED. */
 CKPT_API CKPT_USE_RESULT ckpt_status ckpt_plan_run(ckpt_plan *plan, const ckpt_run_options *options, ckpt_error *err);
 
-/* Expression builders. Each returns a node owned by the plan, or fails: EINVAL (shape, axis, what is no dtype),
- * EUNSUPPORTED (a cast, a block type that there is no way to or from), ENOMEM. None blocks, except that read asks where
- * a new index's files are: EINVAL where an output of the plan is at their place.
- * read: the tensor as stored. memory: caller's row-major bytes, borrowed until the plan is freed; NULL for none only.
- * cast: round to nearest even; of a block type its f32, which is exact, is cast. It and quantize are the only nodes
- * that round.
- * quantize: f32 to a block type of ggml, row by row, as ggml's reference does; importance, or NULL, is f32 of the shape
- * [n_matrices, last axis], one row of weights for as many equal parts of its last three axes; the run fails with EVALUE
- * where a value or a scale is not finite. slice: [start, start + count) of one axis. permute: axis i of the result is
- * axis order[i] of x. reshape: same elements. concat: along an existing axis. */
+/* Expression builders. Each returns a node that the plan owns. They fail with EINVAL (shape, axis, invalid dtype),
+ * EUNSUPPORTED (a cast or block type without a kernel) and ENOMEM. Only read blocks: it looks up the files of a new
+ * index, and fails with EINVAL if the plan writes to one of them.
+ * read: the tensor as stored.
+ * memory: the caller's row-major bytes, borrowed until the plan is freed. NULL only if there are no bytes.
+ * cast: rounds to nearest even. A block type becomes f32 first, which is exact. Only cast and quantize round.
+ * quantize: f32 to one of ggml's block types, row by row, as ggml's reference does. importance is NULL or f32 of shape
+ * [n_matrices, last axis]: one row of weights for each of n_matrices equal parts of x's last three axes. The run fails
+ * with EVALUE if a value or a scale is not finite.
+ * slice: [start, start + count) of one axis. permute: axis i of the result is axis order[i] of x. reshape: the same
+ * elements. concat: along an existing axis. */
 CKPT_API CKPT_USE_RESULT ckpt_status ckpt_expr_read(ckpt_expr **out, ckpt_plan *plan, const ckpt_index *index,
                                                     const ckpt_tensor *tensor, ckpt_error *err);
 CKPT_API CKPT_USE_RESULT ckpt_status ckpt_expr_memory(ckpt_expr **out, ckpt_plan *plan, ckpt_dtype dtype, uint32_t rank,
@@ -395,8 +399,8 @@ CKPT_API CKPT_USE_RESULT ckpt_status ckpt_expr_concat(ckpt_expr **out, ckpt_plan
 
 /* ---- whole verbs ------------------------------------------------------------------------------------------------ */
 
-/* One `PATTERN=DTYPE` of a conversion; patterns are globs on tensor names, `re:` in front makes a regular expression.
- */
+/* One `PATTERN=DTYPE` of a conversion. A pattern is a glob on tensor names; with `re:` in front, a regular
+ * expression. */
 typedef struct ckpt_cast_rule {
   const char *pattern;
   ckpt_dtype dtype;
@@ -414,13 +418,13 @@ typedef struct ckpt_convert_options {
   size_t struct_size;
   const char *input;           /* path */
   const char *output;          /* path */
-  const char *to;              /* output format, or NULL: from the suffix, "hf" for a folder */
+  const char *to;              /* output format; NULL: from the suffix, "hf" for a folder */
   const ckpt_cast_rule *casts; /* first matching rule wins; pattern NULL matches every floating tensor */
   size_t n_casts;
   const char *const *match;   /* keep only these patterns (NULL-terminated), or NULL */
   const char *const *exclude; /* drop these patterns (NULL-terminated), or NULL */
   const char *const *rename;  /* "s/re/replacement/" rules in order (NULL-terminated), or NULL */
-  const char *include;        /* "model", "optimizer", "no-optimizer" (the rest), "all"; NULL: the format's default */
+  const char *include;        /* "model", "optimizer", "no-optimizer" or "all"; NULL: the format's default */
   uint64_t shard_size;        /* bytes per file of a folder; 0: 5 GB for hf */
   bool force, allow_overflow, stored_names;
   const ckpt_run_options *run;
@@ -436,8 +440,8 @@ typedef struct ckpt_convert_options {
 } ckpt_convert_options;
 
 /* Converts and commits. Fails like ckpt_open and ckpt_plan_run, and with EINVAL for options that the output's format
- * has no use for; nothing is left behind on failure. Blocks on reading the input, writing and syncing the output and,
- * in a group, on the other ranks. */
+ * does not use. A failure leaves nothing behind. Blocks on reading the input, on writing and syncing the output and, in
+ * a group, on the other ranks. */
 CKPT_API CKPT_USE_RESULT ckpt_status ckpt_convert(const ckpt_convert_options *options, ckpt_error *err);
 
 #ifdef __cplusplus

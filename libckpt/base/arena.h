@@ -1,7 +1,7 @@
 /* arena.h - bump allocation with a hard limit: one arena per index or plan, freed with its owner.
  *
- * Memory is zeroed and aligned to 8 bytes. Nothing is freed before the
- * whole arena is. The limit counts what was taken from the system. */
+ * Memory is zeroed and aligned to 8 bytes. It is freed with the whole arena only. The limit counts memory taken from
+ * the system. */
 #ifndef CKPT_BASE_ARENA_H
 #define CKPT_BASE_ARENA_H
 
@@ -14,9 +14,9 @@ typedef struct ckpt_arena {
   size_t n_used, n_free; /* bytes in the newest block */
   uint64_t n_taken;      /* bytes taken from the system so far */
   uint64_t limit;        /* n_taken never exceeds it */
-  bool is_full;          /* a block was not taken because of it */
+  bool is_full;          /* the limit refused a block */
   ckpt_allocator from;   /* empty: malloc */
-  bool *tells;           /* NULL, or set with is_full: of an arena that this one has its limit from */
+  bool *tells;           /* also set with is_full: a flag of the arena that lent the limit; or NULL */
 } ckpt_arena;
 
 /* An empty arena that will take at most `limit` bytes. */
@@ -37,8 +37,8 @@ char *ckpt_arena_copy(ckpt_arena *arena, const char *text);
 /* printf into the arena. */
 char *ckpt_arena_printf(ckpt_arena *arena, const char *format, ...) CKPT_PRINTF(2, 3);
 
-/* Takes over the memory of other, which has the same allocator and is empty then. Where that
- * is more than the limit allows, nothing more can be allocated. */
+/* Takes over the memory of other, which has the same allocator and becomes empty. If that exceeds the limit, nothing
+ * more can be allocated. */
 void ckpt_arena_adopt(ckpt_arena *arena, ckpt_arena *other);
 
 /* Frees everything; the arena is empty and usable again. */

@@ -7,7 +7,7 @@
 
 #include "libckpt/ckpt.h"
 
-/* What casts did to values: kept per tile, merged by addition, max and or. Not counted by a cast to the same dtype. */
+/* What casts did to values: kept per tile, merged by sum, maximum and or. A cast to the same dtype counts nothing. */
 typedef struct ckpt_cast_stats {
   uint64_t n_overflow;  /* sources that became infinite, or NaN, or were clamped to the largest value (infinity too) */
   double largest;       /* largest magnitude among those */
@@ -25,8 +25,8 @@ static inline void ckpt_cast_stats_add(ckpt_cast_stats *into, const ckpt_cast_st
   if (from->largest > into->largest) into->largest = from->largest;
 }
 
-/* Whether a cast made a value infinite, clamped it, made a NaN a number, or left nothing of a tensor but zeros: what no
- * cast may do unasked. */
+/* Whether a cast made a value infinite, clamped it, lost a NaN, or turned a whole tensor to zero. No cast may do that
+ * unless the user allows it. */
 bool ckpt_cast_damages(const ckpt_cast_stats *stats);
 
 /* Says so of the named tensor, and that n_more have the same fate: EVALUE. */
@@ -38,23 +38,22 @@ struct ckpt_backend {
   /* Whether src can be cast to dst. */
   bool (*can_cast)(ckpt_dtype src, ckpt_dtype dst);
   /* n_elements (whole blocks of both dtypes) from src to dst; buffers do not overlap. Rounds once, to nearest even.
-   * Infinity goes where the dtype's row in docs/casts.md says, finite values past dst's range too. What it did is added
-   * to *stats. */
+   * docs/casts.md says what becomes of infinity and of finite values past dst's range. Adds what it did to *stats. */
   void (*cast)(ckpt_dtype dst_dtype, void *dst, ckpt_dtype src_dtype, const void *src, size_t n_elements,
                ckpt_cast_stats *stats);
   /* What quantize can make: block types of ggml that files hold, some of which need importance. */
   bool (*can_quantize)(ckpt_dtype dtype, bool has_importance);
-  /* Whether importance makes a difference to what is quantized to dtype. */
+  /* Whether the quantizer of dtype uses importance. */
   bool (*uses_importance)(ckpt_dtype dtype);
   /* n_rows rows of n_per_row finite f32 (whole blocks) to blocks of dtype: the bytes that ggml's reference gives, see
-   * docs/quantization.md. importance: n_per_row weights of every row, or NULL. False where a scale did not stay finite
-   * in its 16 bits, which makes the blocks useless. */
+   * docs/quantization.md. importance: n_per_row weights of every row, or NULL. False if a scale is not finite in its 16
+   * bits, which makes the blocks useless. */
   bool (*quantize)(ckpt_dtype dtype, void *dst, const float *src, size_t n_rows, size_t n_per_row,
                    const float *importance);
   /* Whole blocks of a block type to f32, exactly. */
   void (*dequantize)(ckpt_dtype dtype, float *dst, const void *src, size_t n_elements);
-  /* SHA-256 of the first of n whole leaves (digest.h): of as many as it hashes faster than OpenSSL does, which is what
-   * it returns. The reference has none: every leaf is OpenSSL's. */
+  /* SHA-256 of the first of n whole leaves (digest.h): as many as it hashes faster than OpenSSL. Returns their number.
+   * The reference has none: OpenSSL hashes every leaf. */
   size_t (*hash_leaves)(const uint8_t *const *leaves, size_t n, uint8_t (*digests)[32]);
 };
 

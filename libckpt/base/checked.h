@@ -1,7 +1,7 @@
-/* checked.h - the one place where sizes that come from a file are added and multiplied.
+/* checked.h - adds and multiplies sizes that come from a file.
  *
- * Each function returns false when the result does not fit 64 bits, leaving *out alone. The lint test forbids raw
- * arithmetic on sizes elsewhere in readers. */
+ * Each function returns false and leaves *out alone if the result does not fit 64 bits. Lint refuses unchecked products
+ * as sizes of allocations. */
 #ifndef CKPT_BASE_CHECKED_H
 #define CKPT_BASE_CHECKED_H
 
@@ -29,8 +29,8 @@ static inline bool ckpt_range_within(uint64_t offset, uint64_t length, uint64_t 
   return offset <= size && length <= size - offset;
 }
 
-/* Product of n extents; 1 when n is 0. Multiplied in order, as safetensors and PyTorch do: a zero before the overflow
- * makes it 0, one behind it comes too late. */
+/* Product of n extents; 1 when n is 0. Multiplies in order, as safetensors and PyTorch do: a zero before the overflow
+ * gives 0, a zero after it does not help. */
 static inline bool ckpt_product_u64(const uint64_t *extents, uint32_t n, uint64_t *out) {
   uint64_t product = 1;
   for (uint32_t i = 0; i < n; i++)
@@ -39,8 +39,8 @@ static inline bool ckpt_product_u64(const uint64_t *extents, uint32_t n, uint64_
   return true;
 }
 
-/* Whether elements with these strides follow each other in row-major order; so do none, and strides of axes of one
- * element do not matter. */
+/* Whether elements with these strides are contiguous in row-major order. An empty tensor is; strides of axes of length
+ * 1 do not matter. */
 static inline bool ckpt_is_row_major(uint32_t rank, const uint64_t *shape, const uint64_t *strides) {
   uint64_t expected = 1;
   bool is_plain = true;

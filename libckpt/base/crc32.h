@@ -1,5 +1,4 @@
-/* crc32.h - the CRC-32 of zip, by libdeflate, which multiplies without carries where the processor can: several times
- * as fast as zlib's. */
+/* crc32.h - zip's CRC-32, by libdeflate. It uses carry-less multiplication and is several times as fast as zlib. */
 #ifndef CKPT_BASE_CRC32_H
 #define CKPT_BASE_CRC32_H
 
@@ -7,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The checksum of what `crc` is of with n_bytes behind it; 0 is that of nothing. */
+/* Continues checksum `crc` over n_bytes; 0 is the checksum of nothing. */
 static inline uint32_t ckpt_crc32(uint32_t crc, const void *bytes, size_t n_bytes) {
   return n_bytes == 0 ? crc : libdeflate_crc32(crc, bytes, n_bytes); /* which begins anew at NULL */
 }

@@ -1,4 +1,4 @@
-/* digest.h - the content digest ckpt1: docs/digest.md is its specification, this file its one implementation.
+/* digest.h - the content digest ckpt1, specified in docs/digest.md. This is its only implementation.
  *
  * A tensor's row-major little-endian bytes are cut into leaves of 1 MiB (the last one short; none for an empty tensor).
  * tensor = SHA-256("ckpt1 tensor\n" dtype "\n" rank (u64) shape (u64 each) n_bytes (u64) leaf digests...)
@@ -24,15 +24,15 @@ ckpt_status ckpt_hasher_begin(ckpt_hasher *hasher, ckpt_error *err);
 ckpt_status ckpt_hasher_add(ckpt_hasher *hasher, const void *bytes, size_t n_bytes, ckpt_error *err); /* as above */
 ckpt_status ckpt_hasher_end(ckpt_hasher *hasher, uint8_t digest[32], ckpt_error *err);                /* as above */
 
-/* The same for SHA-1, which is no proof against forgery: for checksums that files state. Begin fails with EUNSUPPORTED
- * where OpenSSL is kept from it. */
+/* The same for SHA-1, for checksums that files state; it proves nothing against forgery. Begin fails with EUNSUPPORTED
+ * if OpenSSL forbids it. */
 ckpt_status ckpt_hasher_begin_sha1(ckpt_hasher *hasher, ckpt_error *err);
 ckpt_status ckpt_hasher_end_sha1(ckpt_hasher *hasher, uint8_t digest[20], ckpt_error *err); /* as above */
 
 /* SHA-256 of one leaf. */
 ckpt_status ckpt_digest_leaf(ckpt_hasher *hasher, const void *bytes, size_t n_bytes, uint8_t leaf[32], ckpt_error *err);
 
-/* SHA-256 of each of n whole leaves, wherever they stand. */
+/* SHA-256 of each of n whole leaves; they need not be contiguous. */
 ckpt_status ckpt_digest_leaves(ckpt_hasher *hasher, const ckpt_backend *backend, const uint8_t *const *bytes, size_t n,
                                uint8_t (*leaves)[32], ckpt_error *err);
 

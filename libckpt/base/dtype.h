@@ -1,4 +1,4 @@
-/* dtype.h - the table of element types: ckpt_dtype.def as data. */
+/* dtype.h - the table of element types: dtype.def as data. */
 #ifndef CKPT_BASE_DTYPE_H
 #define CKPT_BASE_DTYPE_H
 
@@ -24,7 +24,7 @@ typedef struct ckpt_dtype_row {
 /* The row of a dtype; that of NONE ("none", 1, 0) for ids out of range. */
 const ckpt_dtype_row *ckpt_dtype_get(ckpt_dtype dtype);
 
-/* Bytes of n_elements; false if they are no whole number of blocks or the size overflows. */
+/* Bytes of n_elements; false if they are not a whole number of blocks, or the size overflows. */
 bool ckpt_dtype_bytes(ckpt_dtype dtype, uint64_t n_elements, uint64_t *n_bytes);
 
 /* Every dtype of the kind BLOCK, as caps.dtypes: bit i: ckpt_dtype i. Their rows stand together. */
@@ -39,7 +39,7 @@ bool ckpt_dtype_is_block(ckpt_dtype dtype);
 /* Whether a cast may touch it: the FLOAT kind. */
 bool ckpt_dtype_is_float(ckpt_dtype dtype);
 
-/* Whether a cast for all tensors means it: the FLOAT kind, and BLOCK, which holds floats. */
+/* Whether a cast for all tensors includes it: the FLOAT kind, and BLOCK, which holds floats. */
 bool ckpt_dtype_holds_floats(ckpt_dtype dtype);
 
 #endif

@@ -15,7 +15,7 @@ ckpt_status ckpt_fail(ckpt_error *err, ckpt_status status, const char *file, con
  * file ENOTFOUND. */
 ckpt_status ckpt_fail_errno(ckpt_error *err, const char *file, const char *format, ...) CKPT_PRINTF(3, 4);
 
-/* Completes a failure from below with the file and tensor it happened in, where they are still unknown. Returns
+/* Adds file and tensor to a failure from below, if they are still unknown. Returns
  * status, so that `return ckpt_fail_at(status, err, path, NULL)` reads well. */
 ckpt_status ckpt_fail_at(ckpt_status status, ckpt_error *err, const char *file, const char *tensor);
 

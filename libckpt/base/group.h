@@ -1,7 +1,7 @@
-/* group.h - how the ranks of a ckpt_group (ckpt.h) agree and exchange: on nothing but all_gather.
+/* group.h - how the ranks of a ckpt_group (ckpt.h) agree and exchange data, with all_gather alone.
  *
- * A run is a sequence of phases. Each ends with ckpt_group_agree, so that a rank that fails takes all with it and none
- * waits for ever; within a phase that exchanges, the exchange comes first. */
+ * A run is a sequence of phases. Each ends with ckpt_group_agree: one failure fails all ranks, and none waits forever.
+ * In a phase that exchanges data, the exchange comes first. */
 #ifndef CKPT_BASE_GROUP_H
 #define CKPT_BASE_GROUP_H
 

@@ -1,4 +1,4 @@
-/* node_map.h - an open-addressing map from pointers to numbers: what a walker of a graph knows of each node. */
+/* node_map.h - an open-addressing map from pointers to numbers, for walks over graphs. */
 #ifndef CKPT_BASE_NODE_MAP_H
 #define CKPT_BASE_NODE_MAP_H
 

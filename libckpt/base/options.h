@@ -1,4 +1,4 @@
-/* options.h - reading option structs of callers that were built against another version of ckpt.h. */
+/* options.h - reads option structs of callers that were built with another version of ckpt.h. */
 #ifndef CKPT_BASE_OPTIONS_H
 #define CKPT_BASE_OPTIONS_H
 
@@ -7,7 +7,7 @@
 #include "libckpt/base/error.h"
 
 /* Copies what the caller's struct has into *known (n_known bytes; fields that it lacks are zero). options may be NULL.
- * EINVAL where struct_size was not set. */
+ * EINVAL if struct_size was not set. */
 static inline ckpt_status ckpt_options_take(void *known, size_t n_known, const void *options, ckpt_error *err) {
   memset(known, 0, n_known);
   memcpy(known, &n_known, sizeof n_known);

@@ -4,8 +4,8 @@
  * `[abc]` `[!a-z]` one of a set, `\` takes the next literally. `re:` in front makes the rest a regular expression
  * (PCRE2), found anywhere in the name unless anchored. `s/re/replacement/` renames the first match, with `g` every one;
  * in the replacement `\1`..`\9` are groups, `&` or `\0` the match, and `\` before `\`, `/` or `&` makes it literal.
- * Matching is bounded in steps and memory, and so is what patterns that share a budget take together: patterns come
- * from command lines and receipts, names from files. A pattern belongs to one thread at a time. */
+ * Steps and memory are bounded, also for all patterns that share a budget, because patterns come from command lines and
+ * receipts, names from files. A pattern belongs to one thread at a time. */
 #ifndef CKPT_BASE_PATTERN_H
 #define CKPT_BASE_PATTERN_H
 
@@ -18,11 +18,11 @@ typedef struct ckpt_renaming ckpt_renaming;
  * usual name: 40 patterns on 100,000 names are within it. */
 #define CKPT_PATTERN_STEPS UINT64_C(500000000)
 
-/* Whether a pattern has nothing that stands for something else: it matches one name. */
+/* Whether a pattern has no special characters, so that it matches one name. */
 bool ckpt_pattern_is_word(const char *text);
 
-/* Compiles a glob or `re:` expression. n_steps is the budget that it takes its steps from, shared with others and to
- * live as long; NULL: one of its own. EINVAL names the pattern and the position of the mistake; ELIMIT. */
+/* Compiles a glob or `re:` expression. n_steps is the budget of steps, which other patterns may share and which
+ * must outlive the pattern; NULL: its own budget. EINVAL names the pattern and the position of the mistake; ELIMIT. */
 ckpt_status ckpt_pattern_new(ckpt_pattern **out, const char *text, uint64_t *n_steps, ckpt_error *err);
 /* The same of a regular expression alone. Messages show `text`, in which the user wrote it, from byte `at` on. */
 ckpt_status ckpt_pattern_new_search(ckpt_pattern **out, const char *expression, const char *text, size_t at,

@@ -1,4 +1,4 @@
-/* text.h - the little that is asked of text: is it UTF-8, how does it end, how is a number or a size written. */
+/* text.h - small text functions: UTF-8, endings, lists of names, numbers and sizes. */
 #ifndef CKPT_BASE_TEXT_H
 #define CKPT_BASE_TEXT_H
 
@@ -8,8 +8,8 @@
 
 #include "libckpt/ckpt.h"
 
-/* How many of the n bytes, from the first, are whole UTF-8 characters: n where all are. Overlong forms, surrogates and
- * values past U+10FFFF are none; NUL is one. */
+/* Number of leading bytes that form whole UTF-8 characters, at most n. Overlong forms, surrogates and values past
+ * U+10FFFF are not characters; NUL is. */
 size_t ckpt_utf8_length(const void *text, size_t n);
 
 /* Whether text ends with this. */

@@ -1,7 +1,7 @@
-/* expected_names.h - what the tensors of an output will be called when it is read again, known before it is written.
+/* expected_names.h - predicts the names that an output's tensors will have when it is read again.
  *
- * A format whose names follow from containers (torch files, DCP folders) has its own reader name what it is about to
- * write, and compares: an object that would be read under other names is not the one to write. */
+ * In some formats names follow from containers (torch files, DCP folders). Before writing, such a format lets its own
+ * reader name the object. It does not write an object that would be read under other names. */
 #ifndef CKPT_CODEC_EXPECTED_NAMES_H
 #define CKPT_CODEC_EXPECTED_NAMES_H
 
@@ -26,7 +26,7 @@ ckpt_status ckpt_expected_names_add(ckpt_expected_names *read, uint32_t tensor, 
                                     ckpt_error *err);
 void ckpt_expected_names_free(ckpt_expected_names *read); /* the matching end */
 
-/* What has to be read as it is described. */
+/* What must be read as described. */
 typedef enum ckpt_expected_names_want {
   CKPT_EXPECTED_ROLES,  /* names, and what tensors are for */
   CKPT_EXPECTED_NAMES,  /* names */

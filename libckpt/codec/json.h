@@ -1,10 +1,9 @@
-/* json.h - a streaming reader of JSON text (RFC 8259): the caller pulls one token after another, there is no tree.
+/* json.h - a streaming reader of JSON text (RFC 8259): the caller pulls one token after another, without a tree.
  *
- * Text comes from a callback in windows of 64 KiB, so memory is constant whatever its size. Strict: UTF-8 is checked,
- * escapes and surrogate pairs are decoded, control characters, lone surrogates, leading zeros, trailing commas and
- * anything after the value are refused, and numbers that no double holds (unless NaN is allowed: Python reads them as
- * Infinity). Depth is at most CKPT_JSON_MAX_DEPTH. Duplicate keys are the caller's affair.
- */
+ * Text comes from a callback in windows of 64 KiB, so memory is constant whatever its size. It is strict: it checks
+ * UTF-8 and decodes escapes and surrogate pairs. It refuses control characters, lone surrogates, leading zeros,
+ * trailing commas and anything after the value. It refuses numbers that no double holds, unless NaN is allowed: Python
+ * reads them as Infinity. Depth is at most CKPT_JSON_MAX_DEPTH. The caller handles duplicate keys. */
 #ifndef CKPT_CODEC_JSON_H
 #define CKPT_CODEC_JSON_H
 
@@ -21,7 +20,7 @@ typedef enum ckpt_json_token {
   CKPT_JSON_ARRAY_END,
   CKPT_JSON_KEY,
   CKPT_JSON_STRING,
-  CKPT_JSON_NUMBER, /* text as it stands; also NaN, Infinity and -Infinity where they are allowed */
+  CKPT_JSON_NUMBER, /* its text, unchanged; also NaN, Infinity and -Infinity where they are allowed */
   CKPT_JSON_TRUE,
   CKPT_JSON_FALSE,
   CKPT_JSON_NULL

@@ -1,8 +1,8 @@
-/* protobuf.h - protobuf's wire format, walked field by field over a file: nothing is decoded, and nothing is believed.
+/* protobuf.h - walks protobuf's wire format field by field over a file. It decodes nothing and trusts nothing.
  *
- * A message is fields one after another: a tag (number and type) and a value; a length stands before what has one. The
- * walk reads tags and lengths through a small window and steps over values, so that a message with gigabytes of data
- * costs what its structure costs. Groups, which nobody has written for years, are refused. */
+ * A message is a sequence of fields: a tag (number and type), a length if the type has one, and a value. The walk reads
+ * tags and lengths through a small window and steps over values, so gigabytes of data cost only their structure. It
+ * refuses groups, which nobody has written for years. */
 #ifndef CKPT_CODEC_PROTOBUF_H
 #define CKPT_CODEC_PROTOBUF_H
 
@@ -38,7 +38,7 @@ typedef struct ckpt_wire_field {
   uint64_t value; /* VARINT */
 } ckpt_wire_field;
 
-/* The field at `at`, which moves behind it. EFORMAT: it does not fit into the message, or is none; EIO. */
+/* Reads the field at `at` and moves `at` behind it. EFORMAT: it is no field, or exceeds the message; EIO. */
 ckpt_status ckpt_wire_next(ckpt_wire *wire, ckpt_wire_field *field, ckpt_error *err);
 
 /* The number at `at`, which moves behind it: one of those that are packed in a field. EFORMAT, EIO. */
@@ -57,7 +57,7 @@ ckpt_status ckpt_wire_expect(const ckpt_wire *wire, const ckpt_wire_field *field
 /* Writes a varint of at most 10 bytes; returns how many. */
 unsigned ckpt_wire_put(uint8_t out[CKPT_WIRE_VARINT_BYTES], uint64_t value);
 
-/* The number that stands before a field. */
+/* The tag of a field. */
 static inline uint64_t ckpt_wire_tag(uint32_t number, ckpt_wire_type type) {
   return (uint64_t)number << 3 | (unsigned)type;
 }

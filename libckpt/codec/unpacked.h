@@ -1,8 +1,8 @@
-/* unpacked.h - what a compressed stream unpacks to, as a source of its own: deflate (raw, zlib, gzip) and zstd.
+/* unpacked.h - the unpacked bytes of a compressed stream, as a source: deflate (raw, zlib, gzip) and zstd.
  *
- * Its first 8 MiB are held, and the last one; what lies between is unpacked again when it is asked for, from where the
- * last read ended or from the start. An archive, whose directory is at its end, is so read in two passes at most,
- * whatever its size. Of zstd 21 MiB are held at most: two windows of 2 MiB, a decoder's of 8 MiB. One thread at a time.
+ * The first 8 MiB and the last one stay in memory. The rest is unpacked again on demand, from where the last read ended
+ * or from the start. So an archive, whose directory is at its end, takes at most two passes, whatever its size. For
+ * zstd at most 21 MiB are in memory: two windows of 2 MiB, a decoder's of 8 MiB. One thread at a time.
  */
 #ifndef CKPT_CODEC_UNPACKED_H
 #define CKPT_CODEC_UNPACKED_H
@@ -40,10 +40,10 @@ typedef struct ckpt_unpacked_state {
 ckpt_status ckpt_unpacked_new(ckpt_unpacked **out, const ckpt_packed *packed, ckpt_unpacked_work *work, void *arg,
                               ckpt_error *err);
 
-/* Goes on to the stream's end, to max_bytes or a little more, or to where it breaks. */
+/* Unpacks to the stream's end, to max_bytes or a little more, or to a defect. */
 ckpt_status ckpt_unpacked_go(ckpt_unpacked *u, uint64_t max_bytes, ckpt_error *err);
 
-/* Where it is. */
+/* The current state. */
 ckpt_unpacked_state ckpt_unpacked_at(const ckpt_unpacked *u);
 
 /* A source whose file 0 has the bytes gone through. Borrows u, which goes on no more. */

@@ -1,4 +1,4 @@
-/* decode.h - reading the plain bytes behind an extent's decoder chain.
+/* decode.h - reads the plain bytes behind an extent's decoder chain.
  *
  * A reader belongs to one thread. Raw and swapped extents are random access, and so is the record of an archive, which
  * is looked up once. Sequential decoders (inflate, zstd, varint) keep a cursor per extent: reading on from

@@ -1,4 +1,4 @@
-/* place.h - moving a part of a tensor between a packed buffer and the extents that hold it, in large pieces.
+/* place.h - moves a part of a tensor between a packed buffer and the extents that hold it, in large runs.
  *
  * The part is a flat, row-major range of a box of the tensor (all in units, see extent.h). Reading gathers it from the
  * extents of an index, through decoders; writing scatters it to the extents of a layout. Both are one walk: each extent
@@ -37,7 +37,7 @@ ckpt_status ckpt_place(ckpt_mover *mover, const ckpt_tensor *tensor, const uint6
  * piece, plain: the box, and the gaps that are read with its runs. 0 for an empty box. */
 uint64_t ckpt_place_fetched(uint32_t rank, const uint64_t *units, const uint64_t *count, uint32_t unit_bytes);
 
-/* Writes n_bytes that stand `at` bytes into a raw tensor segment of the layout's file. */
+/* Writes n_bytes at position `at` of a raw tensor segment of the layout's file. */
 ckpt_status ckpt_place_segment(ckpt_mover *mover, uint32_t file, const ckpt_segment *segment, uint64_t at,
                                const void *bytes, size_t n_bytes, ckpt_error *err);
 
@@ -45,8 +45,8 @@ ckpt_status ckpt_place_segment(ckpt_mover *mover, uint32_t file, const ckpt_segm
 void ckpt_place_memory(const void *bytes, uint32_t unit_bytes, uint32_t rank, const uint64_t *units,
                        const uint64_t *start, const uint64_t *count, uint64_t begin, uint64_t n, void *buffer);
 
-/* Calls visit for each of the at most 2 rank - 1 boxes that a flat range [begin, begin + n) of a box of `count`
- * consists of, in order. box_start is relative to the box. */
+/* Splits a flat range [begin, begin + n) of a box of `count` into at most 2 rank - 1 boxes and calls visit for each, in
+ * order. box_start is relative to the box. */
 typedef ckpt_status ckpt_box_visit(void *arg, const uint64_t *box_start, const uint64_t *box_count, ckpt_error *err);
 ckpt_status ckpt_split_range(uint32_t rank, const uint64_t *count, uint64_t begin, uint64_t n, ckpt_box_visit *visit,
                              void *arg, ckpt_error *err); /* as above */

@@ -1,4 +1,4 @@
-/* findings.h - what verification reports: problems, warnings, what was proven and what could not be. */
+/* findings.h - what `verify` reports: problems, warnings, proofs, and what could not be proven. */
 #ifndef CKPT_FORMAT_FINDINGS_H
 #define CKPT_FORMAT_FINDINGS_H
 
@@ -15,15 +15,15 @@ typedef enum ckpt_finding_kind {
 
 typedef struct ckpt_finding {
   ckpt_finding_kind kind;
-  const char *file, *tensor; /* NULL: of no one */
+  const char *file, *tensor; /* or NULL */
   const char *message;
   const char *cause;  /* the defect alone, where the message says what came of it; NULL: the message is the defect */
   const char *advice; /* what to do about it, as ckpt_advise has it, or NULL; literal */
-  const char *value;  /* what stands for $ in it */
+  const char *value;  /* replaces $ in it */
   size_t n_more;      /* on the last one that is kept of its sort: how many more of the sort there are */
 } ckpt_finding;
 
-/* Of one sort, which is what one format finds, so many are kept; all are counted. */
+/* How many findings of one sort (with the same message format) are kept; all are counted. */
 #define CKPT_MAX_PROBLEMS_OF_A_SORT 1000
 #define CKPT_MAX_WARNINGS_OF_A_SORT 20
 

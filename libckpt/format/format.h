@@ -1,7 +1,7 @@
 /* format.h - a format is two functions: bytes to index, and index to segments.
  *
- * Both are pure in the headers that they see: no clock, no environment, no payload. Rows stand in formats/registry.c
- * (list: formats.def), in the order in which they are asked; adding a format is one file and one row. */
+ * Both are pure functions of headers: they see no clock, no environment and no payload. formats/registry.c has the rows
+ * (list: formats/formats.def) in the order in which formats are asked. Adding a format is one file and one row. */
 #ifndef CKPT_FORMAT_FORMAT_H
 #define CKPT_FORMAT_FORMAT_H
 
@@ -79,11 +79,11 @@ typedef struct ckpt_format {
   const char *(*keeps_dtype)(const ckpt_index *index, const ckpt_tensor *tensor);
   /* Files and segments for a normalized, finished description. NULL where caps.can_write is false. */
   ckpt_status (*layout)(ckpt_layout *layout, const ckpt_layout_options *options, ckpt_error *err);
-  /* Of a folder: which of its files an earlier layout wrote, so that --force may replace them. NULL: only those that
-   * are written anew. */
+  /* Which files of a folder an earlier layout wrote, so that --force may replace them. NULL: only those that the new
+   * output writes. */
   ckpt_owns_files *owns;
-  /* Names, or endings with a dot, of files of such a folder that are no checkpoints themselves, space separated; NULL:
-   * none. Who names one is told to name its folder. */
+  /* Names, or endings with a dot, of files in such a folder that cannot be opened alone, space separated; or NULL. The
+   * message for one of them tells the user to name the folder. */
   const char *parts;
   /* Of objects that were read from this format: whether what an entry of ckpt_index_parts holds besides tensors stands
    * among the other objects, too. n_left as of ckpt_object_holds_more. NULL: where it is one of them. */

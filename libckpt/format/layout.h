@@ -1,11 +1,11 @@
 /* layout.h - what a format's `layout` returns: for each file of an output, its segments in order.
  *
- * A segment is a literal (printed by a generator when it is written), a tensor or a box of one (placed by the run,
- * maybe with a checksum), a side file, or a footer (a literal that is printed after everything
- * before it is written and sealed: it sees sizes, offsets and checksums). Literals, tensors and trailers that follow
- * each other may be one frame, which an encoder makes of them. Sizes are known before the run except those of frames
- * and footers; but a trailer is a footer of known size. So trailers may stand anywhere in a file, footers only at its
- * end. Padding is a literal of zeros or spaces. Offsets follow from order: ckpt_layout_finish computes them. */
+ * A segment is a literal, which a generator prints; a tensor or a box of one, which the run places, perhaps with a
+ * checksum; a side file; or a footer. A footer is printed when everything before it is written, and sees sizes, offsets
+ * and checksums. A trailer is a footer of known size. An encoder may turn consecutive literals, tensors and trailers
+ * into one frame. Sizes are known before the run, except those of frames and footers. So trailers may be anywhere in a
+ * file, footers only at its end. Padding is a literal of zeros or spaces. ckpt_layout_finish computes offsets from the
+ * order. */
 #ifndef CKPT_FORMAT_LAYOUT_H
 #define CKPT_FORMAT_LAYOUT_H
 
@@ -111,8 +111,8 @@ ckpt_status ckpt_layout_trailer(ckpt_layout *layout, ckpt_generator *print, cons
                                 ckpt_error *err);                                      /* as above */
 ckpt_status ckpt_layout_zeros(ckpt_layout *layout, uint64_t n_bytes, ckpt_error *err); /* as above */
 
-/* No segment holds a tensor: its bytes stay where they are, or stand in a literal or among those of another tensor. The
- * run only digests it. */
+/* No segment holds the tensor: its bytes stay where they are, or are part of a literal or of another tensor. The run
+ * only digests it. */
 ckpt_status ckpt_layout_elsewhere(ckpt_layout *layout, uint32_t tensor, ckpt_error *err);
 
 /* Makes the last n segments of the newest file one zstd frame. */

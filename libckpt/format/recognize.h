@@ -1,6 +1,6 @@
-/* recognize.h - what stands at a path where no format finds a checkpoint: the message that names it.
+/* recognize.h - names what a path holds if no format finds a checkpoint there.
  *
- * Only what content proves is said: magic numbers, the first name in a zip, the first fields of a protobuf. */
+ * It goes by content alone: magic numbers, the first name in a zip, the first fields of a protobuf. */
 #ifndef CKPT_FORMAT_RECOGNIZE_H
 #define CKPT_FORMAT_RECOGNIZE_H
 

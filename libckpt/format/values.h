@@ -13,13 +13,13 @@ typedef struct ckpt_format_option {
   uint64_t least, most;
   uint64_t if_absent;   /* as if it were given; 0 where it may be left out */
   const char *help;     /* what it does, lower case, no full stop */
-  const char *excludes; /* another one that cannot stand beside it, or NULL */
+  const char *excludes; /* another one that excludes it, or NULL */
   const char *because;  /* why it cannot */
   bool is_of_all;       /* one for all outputs of a run, and kept so in receipts */
   bool links;           /* the output says where the inputs' data are, from its own folder */
 } ckpt_format_option;
 
-/* Values that were given. A name stands there once; 0 is as good as none. */
+/* Values that were given. A name occurs once; 0 is as good as none. */
 typedef struct ckpt_format_values {
   const ckpt_format_value *items; /* borrowed */
   size_t n;

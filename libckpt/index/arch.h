@@ -1,7 +1,7 @@
 /* arch.h - what is known of a model family: names, ties, splits, permutations. Data, versioned.
  *
- * Canonical names are those of the Hugging Face model class's own state dict. Rows stand in formats/arch/ (list:
- * archs.def). Patterns hold `#` for a decimal layer, expert or block number. */
+ * Canonical names are those of the Hugging Face model class's own state dict. The rows are in
+ * formats/arch/ (list: formats/arch/archs.def). In patterns `#` is a decimal layer, expert or block number. */
 #ifndef CKPT_INDEX_ARCH_H
 #define CKPT_INDEX_ARCH_H
 
@@ -40,7 +40,7 @@ typedef struct ckpt_arch_shape {
 /* How a value of GGUF's metadata follows from config.json. */
 typedef enum ckpt_key_kind {
   CKPT_KEY_U32,          /* a whole number: a product of keys, see ckpt_arch_shape */
-  CKPT_KEY_F32,          /* a number, of the first of several keys that is there */
+  CKPT_KEY_F32,          /* a number: the first of several keys that the config has */
   CKPT_KEY_ROPE_SCALING, /* rope.scaling.*, as the type of scaling has them */
   CKPT_KEY_FILE_TYPE     /* general.file_type stands here */
 } ckpt_key_kind;
@@ -66,7 +66,7 @@ typedef struct ckpt_arch_flag {
   const char *config, *gguf; /* config NULL ends */
 } ckpt_arch_flag;
 
-/* A family's other dialect: GGUF. Names stand in ckpt_arch_name; the rules are those of llama.cpp's converter. */
+/* A family's other dialect: GGUF. ckpt_arch_name has the names; the rules are those of llama.cpp's converter. */
 typedef struct ckpt_arch_gguf {
   const char *architecture;     /* general.architecture */
   const char *const *classes;   /* of config.json's architectures: the models that there is such a file of */
@@ -80,7 +80,7 @@ typedef struct ckpt_arch_gguf {
 
 typedef struct ckpt_arch {
   const char *name;               /* "llama": GGUF's and config's model_type alike where they agree */
-  uint32_t revision;              /* of this table; stands in digests' naming */
+  uint32_t revision;              /* of this table; part of the naming in digests */
   const char *const *model_types; /* config.json's model_type values, NULL-terminated */
   const char *const *classes;     /* of transformers, whose state dicts have all of these names; heads may add others */
   const char *base_prefix;        /* "model." or "transformer.": absent in checkpoints of the bare model */
@@ -109,23 +109,22 @@ const ckpt_arch_name *ckpt_arch_match_gguf(const ckpt_arch *arch, const char *na
 
 enum { CKPT_ARCH_PLACE = 3 }; /* words of a place, which compare one after the other */
 
-/* Where a parameter stands in the order of the model's. False for a buffer, and a name of which the row says nothing,
- * or that has more numbers than its layer's. */
+/* A parameter's place in the model's order. False for a buffer, for a name that the row does not know, and for one with
+ * more numbers than its layer's. */
 bool ckpt_arch_place(const ckpt_arch *arch, const char *name, uint64_t place[CKPT_ARCH_PLACE]);
 
 /* Fills a pattern's `#` with numbers, in order; arena text. */
 char *ckpt_arch_fill(const char *pattern, const uint64_t *numbers, ckpt_arena *arena);
 
-/* Gives an opened, not yet finished index its canonical names. Wrapper prefixes go (`module.` at the start;
- * `_orig_mod.`, `_fsdp_wrapped_module.`, `_checkpoint_wrapped_module.` wherever they are whole components), also inside
- * `optimizer.state.<parameter>.<leaf>`; names of role OTHER stay. Where config.json among the side files, or those of
- * `like` (NULL: none) where the index has none, names a known architecture, a bare model's names get the base prefix,
- * roles come from the row, and the pairs that the config ties become one tensor under the kept name with the tied one
- * as alias unless both are stored (ckpt_arch_tied_pair). An alias group is called by the kept name of a tie, else by
- * its first in byte order. Sets architecture and names: "hf:<architecture>/<revision>"; without a known architecture
- * "stored", or "hf:any/1" where wrapper prefixes were removed or the reader took containers off (is_renamed). With
- * stored_names it only sets names = "stored". Fails with EEXIST where names collide afterwards, and as
- * ckpt_config_parse does. */
+/* Gives an opened, unfinished index its canonical names. Wrapper prefixes go, also inside
+ * `optimizer.state.<parameter>.<leaf>`: `module.` at the start; `_orig_mod.`, `_fsdp_wrapped_module.` and
+ * `_checkpoint_wrapped_module.` if they are whole components. Names of role OTHER stay. The config.json among the side
+ * files, else that of `like` (may be NULL), may name a known architecture. Then a bare model's names get the base
+ * prefix and roles come from the row. A pair that the config ties becomes one tensor under the kept name, with the tied
+ * one as alias, unless both are stored (ckpt_arch_tied_pair). An alias group has the kept name of a tie, else its first
+ * name in byte order. Sets architecture and names: "hf:<architecture>/<revision>". Without a known architecture names
+ * is "stored", or "hf:any/1" if wrappers or containers were removed (is_renamed). With stored_names it only sets names
+ * = "stored". Fails with EEXIST if names collide afterwards, and as ckpt_config_parse does. */
 ckpt_status ckpt_index_canonical_names(ckpt_index *index, bool stored_names, const ckpt_index *like, ckpt_error *err);
 
 /* The same of the names in a LIST, after that: parameters of a group of an optimizer. Names that change are new texts.
@@ -139,10 +138,9 @@ const char *ckpt_name_unwrapped(const char *name, ckpt_arena *arena);
  * for a model whose config.json is not carried. */
 bool ckpt_arch_states_tie(const ckpt_index *index, const char *kept, const char *tied);
 
-/* What is to be said of the digest of a checkpoint that holds a tied tensor under both names and is read under
- * canonical names with no config.json of a known architecture (`architecture` is empty: what is written may leave
- * behind that of its input): it counts under the first in byte order, where a config would have the other kept. Arena
- * text; *note is NULL where the digest is the same with a config. */
+/* The note for a checkpoint that holds a tied tensor under both names, without a config.json of a known architecture.
+ * Its digest uses the first name in byte order, where a config might keep the other. `architecture` may be empty, since
+ * an output may leave its input's config behind. *note is arena text; NULL if a config would not change the digest. */
 ckpt_status ckpt_arch_unstated_tie(const ckpt_index *index, const char *architecture, ckpt_arena *arena,
                                    const char **note, ckpt_error *err);
 

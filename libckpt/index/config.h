@@ -1,8 +1,8 @@
 /* config.h - reading a config.json: a small JSON object from a checkpoint, looked up by dotted key. A part of a key
  * that is a number is a place in a list ("architectures.0").
  *
- * Accepts what Python's json writes: NaN, Infinity and integers or floats beyond 64 bits are read, and then count as
- * absent. Duplicate keys are refused. Bounds: 64 MiB of text, nesting 64, 1,000,000 values. */
+ * Accepts what Python's json writes. NaN, Infinity and numbers beyond 64 bits are read, but count as absent. Duplicate
+ * keys are refused. Bounds: 64 MiB of text, nesting 64, 1,000,000 values. */
 #ifndef CKPT_INDEX_CONFIG_H
 #define CKPT_INDEX_CONFIG_H
 
@@ -12,7 +12,7 @@
 
 typedef struct ckpt_config ckpt_config;
 
-/* Parses text[0, n_bytes), which must be one JSON object; `file` stands in messages and may be NULL.
+/* Parses text[0, n_bytes), which must be one JSON object; `file` is for messages and may be NULL.
  * Fails with EFORMAT (line and column), ELIMIT, ENOMEM. Release with ckpt_config_free. */
 ckpt_status ckpt_config_parse(ckpt_config **out, const char *text, uint64_t n_bytes, const char *file, ckpt_error *err);
 void ckpt_config_free(ckpt_config *config); /* NULL is fine */
@@ -40,7 +40,7 @@ bool ckpt_config_entry(const ckpt_config *config, const char *key, size_t i, con
 /* The value of a dotted key as JSON in ASCII, cut to n - 1 bytes: for messages. */
 void ckpt_config_show(const ckpt_config *config, const char *key, char *out, size_t n);
 
-/* Whether a dotted key stands there with any value but null. */
+/* Whether a dotted key is present with a value other than null. */
 bool ckpt_config_has(const ckpt_config *config, const char *key);
 
 #endif

@@ -1,4 +1,4 @@
-/* cover.h - do the extents of a tensor cover it exactly? */
+/* cover.h - checks that the extents of a tensor cover it exactly. */
 #ifndef CKPT_INDEX_COVER_H
 #define CKPT_INDEX_COVER_H
 
@@ -10,7 +10,7 @@
  * extents. Fails with EFORMAT. */
 ckpt_status ckpt_cover_check(ckpt_tensor *tensor, const ckpt_source *source, ckpt_error *err);
 
-/* Sorts the boxed extents of a tensor, its own, by their starts, and notes the longest: what ckpt_place relies on. */
+/* Sorts a tensor's own boxed extents by their starts and records the longest, as ckpt_place needs. */
 void ckpt_sort_boxes(ckpt_tensor *tensor);
 
 #endif

@@ -1,10 +1,10 @@
 /* extent.h - where the bytes of a tensor are.
  *
- * An extent is a stored range of one file, the decoders between it and plain bytes, and the part of the tensor those
- * bytes hold: either a flat range of its row-major elements, or a box (with element strides of its own where the box is
- * not stored row-major: a view, a transposed shard, an expanded axis with stride 0). A whole file, a shard, a DCP box,
- * a ZeRO partition and a padding are all extents. Everything is counted in units: blocks of the dtype, which for most
- * dtypes are elements; the last axis is divided by the block (dtype.h), so a box never cuts a block. */
+ * An extent is a stored range of one file, the decoders between it and plain bytes, and the part of the tensor that it
+ * holds: a flat range of row-major elements, or a box. A box that is not stored row-major has strides: a view, a
+ * transposed shard, an expanded axis (stride 0). A whole file, a shard, a DCP box, a ZeRO partition and padding are all
+ * extents. Counts are in units: blocks of the dtype, which for most dtypes are elements. The last axis is divided by
+ * the block (dtype.h), so a box never cuts a block. */
 #ifndef CKPT_INDEX_EXTENT_H
 #define CKPT_INDEX_EXTENT_H
 
@@ -27,7 +27,7 @@ typedef enum ckpt_extent_form {
   CKPT_EXTENT_FLAT,
   CKPT_EXTENT_BOX,
   CKPT_EXTENT_STRIDED,
-  CKPT_EXTENT_BROKEN /* while an index is built: of a tensor that it will not have */
+  CKPT_EXTENT_BROKEN /* while an index is built: of a tensor that it will drop */
 } ckpt_extent_form;
 
 struct ckpt_extent {

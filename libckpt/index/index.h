@@ -1,8 +1,8 @@
 /* index.h - the result of opening anything: immutable named tensors over bytes, objects, metadata, side files.
  *
- * A format's `open` builds an index: ckpt_index_new, ckpt_index_add for each tensor, ckpt_index_finish. Finishing sorts
- * by name, refuses duplicates, checks every extent against its file and that the extents of each tensor cover it with
- * neither hole nor overlap (identical boxes are replicas; the first is kept). Memory comes from one arena: at most 400
+ * A format's `read` builds an index: ckpt_index_new, ckpt_index_add for each tensor, ckpt_index_finish. Finishing sorts
+ * by name, refuses duplicates, and checks every extent against its file. The extents of a tensor must cover it without
+ * hole or overlap; of identical boxes, which are replicas, the first stays. Memory comes from one arena: at most 400
  * bytes per extent when finished, 1,200 while opening. */
 #ifndef CKPT_INDEX_INDEX_H
 #define CKPT_INDEX_INDEX_H
@@ -13,20 +13,20 @@
 #include "libckpt/index/tensor.h"
 #include "libckpt/io/source.h"
 
-/* A file carried as bytes: config, tokenizer, licence, what a trainer goes on from. */
+/* A file copied as bytes: config, tokenizer, licence, training state. */
 typedef struct ckpt_side_file {
   const char *name;    /* below the root */
-  ckpt_source *source; /* of a description that takes it from elsewhere; NULL: that of what is carried. Borrowed */
+  ckpt_source *source; /* of a description that takes it from elsewhere; NULL: the carried index's; borrowed */
   uint32_t file;       /* number in the source */
   uint64_t n_bytes;
   const char *text; /* NULL, or the n_bytes that replace the stored ones (a spliced config) */
-  bool is_read;     /* a trainer's: its tensors are the index's, too */
+  bool is_read;     /* a trainer's file whose tensors are in the index too */
 } ckpt_side_file;
 
 /* One logical tensor made of several stored ones: sparse COO (`w.indices`, `w.values`), quantized (`w`, `w.scale`), or
  * what a subclass of torch's tensors wraps (torchao's `w.qdata`, `w.scale`), which it alone knows how to put together.
- * The components are ordinary tensors of the index, which every format can move; what reads them together goes by this.
- */
+ * The components are ordinary tensors of the index, which every format can move. Readers that need them together use
+ * this. */
 typedef enum ckpt_composite_kind {
   CKPT_COMPOSITE_SPARSE_COO,
   CKPT_COMPOSITE_QUANTIZED,
@@ -41,8 +41,8 @@ typedef struct ckpt_composite {
   const char *const *components; /* tensor names, NULL-terminated */
 } ckpt_composite;
 
-/* A value of metadata that is no plain text (number, truth value, array, very long or odd text), as GGUF encodes it:
- * codec/gguf/value.h. The bytes stand in memory or, long ones, where they are stored. */
+/* A metadata value that is not plain text (number, bool, array, very long or odd text), as GGUF encodes it:
+ * libckpt/codec/gguf/value.h. Short ones are in memory, long ones stay in their file. */
 typedef struct ckpt_value {
   uint32_t type;        /* ckpt_gguf_type */
   uint32_t file;        /* of source */
@@ -53,7 +53,7 @@ typedef struct ckpt_value {
 
 /* One entry of metadata. */
 typedef struct ckpt_meta {
-  const char *key, *value; /* a text; of what is typed what people are shown */
+  const char *key, *value; /* text; for a typed value, how it is shown */
   const ckpt_value *typed; /* NULL: a text */
 } ckpt_meta;
 
@@ -75,64 +75,64 @@ typedef struct ckpt_note {
   const char *message; /* text without the name of that file */
   bool is_problem;     /* `verify` counts it: tolerated where reading is concerned, but not as the format demands */
   const char *left;   /* what is not carried, where the note is about that: "2 files of training state (latest, ...)" */
-  const char *advice; /* what to do about it, as ckpt_advise has it; NULL: nothing is said */
+  const char *advice; /* what to do about it, as ckpt_advise has it; NULL: no advice */
 } ckpt_note;
 
-/* A part of a file that is an archive of its own, and of which the extents of tensors say nothing: an item of bytes of
- * a DCP checkpoint, the archive around a chunk that is read by its strides. `verify` goes through them. */
+/* An archive within a file that no tensor's extents describe: an item of bytes in a DCP folder, or the archive around a
+ * chunk that is read by its strides. `verify` reads them. */
 typedef struct ckpt_archive {
   const char *name; /* of the item or tensor */
   uint64_t offset, n_bytes;
   uint32_t file;
   bool is_zstd;            /* compressed as a whole */
-  const ckpt_object *root; /* of an item that may be carried as it lies: what it holds; NULL: none */
-  ckpt_source *source;     /* of a description that takes it from elsewhere; NULL: the index's own. Borrowed */
+  const ckpt_object *root; /* content of an item that may be copied byte for byte; or NULL */
+  ckpt_source *source;     /* of a description that takes it from elsewhere; NULL: the index's own; borrowed */
 } ckpt_archive;
 
 struct ckpt_graph; /* the format's own */
 
-/* A tensor that the checkpoint holds and that is not read: quantized by torch, of a dtype that there is not, broken. It
- * is none of `tensors`; what compares, proves or writes says that it is left out. */
+/* A tensor that the checkpoint holds but the index cannot read: quantized by torch, of an unknown dtype, or broken. It
+ * is not in `tensors`. Verbs that compare, prove or write report that they leave it out. */
 typedef struct ckpt_unread {
   const char *name, *why; /* "quantized by channels" */
   ckpt_role role;
   bool is_kept; /* `whole` has all of it: written with that, it is there */
 } ckpt_unread;
 
-/* How the job that wrote it was cut into ranks. */
+/* How the job that wrote the checkpoint was cut into ranks. */
 typedef struct ckpt_parallel {
-  uint32_t world, data, tensor, pipeline, expert; /* degrees; world 0: nothing is said, data 0: not said */
+  uint32_t world, data, tensor, pipeline, expert; /* degrees; world 0: unknown; data 0: unknown */
   uint32_t stage; /* what data-parallel ranks share: 1 optimizer, 2 and gradients, 3 and parameters; 0: nothing said */
 } ckpt_parallel;
 
 struct ckpt_index {
-  ckpt_arena arena; /* its limit is what the arrays outside it leave of max_bytes */
+  ckpt_arena arena; /* its limit: max_bytes less the arrays outside it */
   uint64_t max_bytes;
   ckpt_source *source;                       /* owned; NULL for an index that only describes */
   const char *path;                          /* as the user gave it */
   const char *format;                        /* name of the format row */
-  const char *version;                       /* of the format, where the files state one; NULL */
+  const char *version;                       /* of the format, if the files state one; or NULL */
   const char *architecture, *names, *writer; /* as ckpt_info, architecture of a row alone */
   const char *stated_architecture;           /* what the file calls its own, where the format says; NULL: nothing */
   uint32_t ties;         /* bit i: the config ties pair i of the architecture; see ckpt_arch_tied_pair */
-  const char *weights;   /* "master" or "model": what stands for the parameters; NULL where there is no choice */
+  const char *weights;   /* "master" or "model": the copy that the parameters are; NULL where there is no choice */
   uint32_t weights_note; /* number of the note that says so, plus 1; 0: none does */
   ckpt_tensor *stored;   /* parameters that a master stands for, as they are stored, by name */
   uint32_t n_stored;
-  bool is_stored;            /* names are the stored ones because that was asked for */
-  bool is_renamed;           /* the reader's: names of tensors are not the stored ones, containers were taken off */
-  bool is_unwrapped;         /* the names of some came about by taking wrappers off, or putting a prefix on */
-  const char *first_wrapped; /* a stored name from which wrappers were taken off, and how many tensors had some */
+  bool is_stored;            /* names are the stored ones, as the caller asked */
+  bool is_renamed;           /* set by the reader: names are not the stored ones, since containers were removed */
+  bool is_unwrapped;         /* some names lost wrappers or gained a prefix */
+  const char *first_wrapped; /* a stored name that had wrappers, and how many tensors had some */
   uint32_t n_wrapped;
   int64_t step;
   uint32_t min_ranks; /* as ckpt_info */
   ckpt_parallel parallel;
-  const char *part;     /* that it has one rank's part of tensors, one named with both shapes; NULL: it has not */
-  const char *tag;      /* of the save that was followed; NULL: none was */
+  const char *part;     /* text: it holds one rank's part of tensors; names one with both shapes; or NULL */
+  const char *tag;      /* of the DeepSpeed save; or NULL */
   ckpt_tensor *tensors; /* in the order they were added: source order */
   uint32_t n_tensors, capacity;
   uint32_t *by_name;        /* n_tensors numbers in byte order of names; NULL before finish */
-  const char **alias_names; /* every alias in byte order, with its tensor in alias_tensors */
+  const char **alias_names; /* all aliases in byte order; alias_tensors has their tensors */
   uint32_t *alias_tensors;
   uint32_t n_aliases;
   const char **alias_list; /* the list that grew last: its names, and room with the NULL */
@@ -154,8 +154,8 @@ struct ckpt_index {
   uint32_t n_archives, archive_capacity;
   ckpt_object *objects;           /* a DICT, or NULL */
   const ckpt_object *whole;       /* of its values the object as the source had it, tensors as leaves, so that what
-                                     holds such objects can write it back; NULL: there was none. What of it every format
-                                     knows stands beside it, as the same nodes (object.h) */
+                                     holds such objects can write it back; NULL: there was none. `objects` has the
+                                     parts that every format knows, as the same nodes (object.h) */
   const ckpt_object *top;         /* the DICT in it whose entries are a training checkpoint's parts, as its reader
                                      found; NULL: none is known */
   ckpt_defects defects;           /* while it is opened; afterwards n says whether it lacks what was broken */
@@ -186,8 +186,8 @@ ckpt_status ckpt_index_add(ckpt_index *index, const char *name, size_t n_name, c
                            const uint64_t *shape, ckpt_role role, const ckpt_extent *extents, uint32_t n_extents,
                            uint32_t *number, ckpt_error *err);
 
-/* A stored tensor that is none of the index's own, for derived ones to be made of: in all as `like`, but for its dtype
- * and its n_extents, which are borrowed. */
+/* A stored tensor that is not one of the index's own, for derived ones to be made of: in all as `like`, but for its
+ * dtype and its n_extents, which are borrowed. */
 ckpt_status ckpt_index_operand(ckpt_tensor **out, ckpt_index *index, const ckpt_tensor *like, ckpt_dtype dtype,
                                const ckpt_extent *extents, uint32_t n_extents, ckpt_error *err);
 
@@ -201,39 +201,39 @@ ckpt_status ckpt_index_own_record(ckpt_index *index, ckpt_tensor *tensor, ckpt_e
 /* Adds another name for a tensor already added. */
 ckpt_status ckpt_index_alias(ckpt_index *index, uint32_t number, const char *name, ckpt_error *err);
 
-/* The same for a name that says what the tensor is for: what it is for the model, or a run, comes before "other", and
- * alone gives it its first name. */
+/* The same for a name that implies a role. A role of the model or a run wins over "other", and its name becomes the
+ * first. */
 ckpt_status ckpt_index_alias_as(ckpt_index *index, uint32_t number, const char *name, ckpt_role role, ckpt_error *err);
 
-/* Says that the named tensors (NULL-terminated) are parts of one; everything is copied. The finished index has them
- * all: EFORMAT names one that is missing. */
+/* Declares the named tensors (NULL-terminated) parts of one; everything is copied. Finishing fails with EFORMAT if one
+ * is missing. */
 ckpt_status ckpt_index_add_composite(ckpt_index *index, const ckpt_composite *composite, ckpt_error *err);
 
-/* Says that a tensor is there and not read, and why; both are copied. */
+/* Records a tensor that cannot be read, and why; both texts are copied. */
 ckpt_status ckpt_index_add_unread(ckpt_index *index, const char *name, ckpt_role role, const char *why,
                                   ckpt_error *err);
 
 /* Whether a finished index has a tensor of this name among those that are not read. */
 bool ckpt_index_is_unread(const ckpt_index *index, const char *name);
 
-/* Tensors [first, end) are broken: they are there while names are looked up, and finish moves them to `unread`. */
+/* Marks tensors [first, end) as broken: name lookups still find them, and finish moves them to `unread`. */
 void ckpt_index_break(ckpt_index *index, uint32_t first, uint32_t end);
 
-/* Moves what is broken to `unread`, with all its names, before names change: other tensors get other numbers. */
+/* Moves broken tensors to `unread`, with all their names, before names change. Renumbers the other tensors. */
 ckpt_status ckpt_index_drop_broken(ckpt_index *index, ckpt_error *err);
 
-/* Adds a broken one, of which no more than its name and file is known; none where the name can be no tensor's. */
+/* Adds a broken tensor of which only name and file are known; ignores a name that no tensor can have. */
 ckpt_status ckpt_index_add_broken(ckpt_index *index, const char *name, ckpt_role role, uint32_t file, ckpt_error *err);
 
-/* Says that an archive is there; its name is copied. */
+/* Records an archive; its name is copied. */
 ckpt_status ckpt_index_add_archive(ckpt_index *index, const ckpt_archive *archive, ckpt_error *err);
 
-/* The entry under a key, of a described index to change too; NULL: none. ckpt_index_metadata gives its value. */
+/* The entry of a key, writable in a described index; or NULL. ckpt_index_metadata gives its value. */
 ckpt_meta *ckpt_index_meta(const ckpt_index *index, const char *key);
 
 /* Metadata, side files and notes; text is copied. */
 ckpt_status ckpt_index_set_metadata(ckpt_index *index, const char *key, const char *value, ckpt_error *err);
-/* The same for a value that is no text; typed is borrowed, value is how it is shown. */
+/* The same for a typed value, which is borrowed; value is how it is shown. */
 ckpt_status ckpt_index_set_typed(ckpt_index *index, const char *key, const char *value, const ckpt_value *typed,
                                  ckpt_error *err);
 ckpt_status ckpt_index_add_side_file(ckpt_index *index, const char *name, uint32_t file, uint64_t n_bytes,
@@ -248,12 +248,13 @@ ckpt_status ckpt_index_note_advise(ckpt_status status, ckpt_index *index, const 
 ckpt_status ckpt_index_problem(ckpt_index *index, uint32_t file, ckpt_error *err, const char *format, ...)
     CKPT_PRINTF(4, 5);
 
-/* Sorts, checks and freezes. Duplicate names are EFORMAT (unless in a description: EEXIST). Where defects are asked for
- * what is broken is left out; then there are no objects, for they refer to tensors by number. */
+/* Sorts, checks and freezes. Duplicate names are EFORMAT (unless in a description: EEXIST). If the
+ * caller asks for defects, broken parts are left out. Then there are no objects, since they refer to tensors by number.
+ */
 ckpt_status ckpt_index_finish(ckpt_index *index, ckpt_error *err);
 
-/* Gives a description what `from` holds beside its tensors: metadata, composites, objects, side files, and what is
- * known of all. Texts that are not copied are borrowed. */
+/* Gives a description everything of `from` except its tensors: metadata, composites, objects, side files and facts.
+ * Texts that are not copied are borrowed. */
 ckpt_status ckpt_index_carry(ckpt_index *into, const ckpt_index *from, ckpt_error *err);
 
 /* Gives an index other objects (a DICT, or NULL), and says which of its values is their `whole`, or NULL. */
@@ -269,8 +270,8 @@ int64_t ckpt_index_place(const ckpt_index *index, const char *name);
 /* The side file with this name, or NULL. */
 const ckpt_side_file *ckpt_index_side_file(const ckpt_index *index, const char *name);
 
-/* The path of the file that a tensor begins in: where to look, and what to download again. Of NULL: of the index
- * of shards, or of the one file that all tensors are in; the folder where there is no such. Borrowed. */
+/* Path of the file where a tensor begins: the one to look at, or to download again. For NULL: the shard index, or the
+ * only file with tensors, else the folder. Borrowed. */
 const char *ckpt_index_file_of(const ckpt_index *index, const ckpt_tensor *tensor);
 
 /* The path of a side file as messages name it: below what the user gave; its bare name in a description, which has no

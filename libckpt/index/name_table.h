@@ -1,4 +1,4 @@
-/* name_table.h - finding tensors by the names that stand in a file, while an index is still being built.
+/* name_table.h - finds tensors by their stored names while an index is still being built.
  *
  * A finished index looks up canonical names; maps and shards speak of stored ones, before they change. The table is
  * sorted by hash and then by name, so that forged hash collisions cost no more than a sort. */

@@ -1,13 +1,13 @@
 /* object.h - everything in a checkpoint that is not a tensor, as data.
  *
- * A graph of nodes in an arena: what a pickle, a JSON value or a metadata block describes, never executed. Shared
- * identity is a shared pointer; a tensor is a leaf that names one of the index's tensors by number; a class or callable
- * that we do not model is a FOREIGN node with its qualified name and arguments. Cycles are possible in hostile input:
- * walkers bound their depth.
+ * It is a graph of nodes in an arena: what a pickle, a JSON value or a metadata block describes, never executed. Shared
+ * identity is a shared pointer. A TENSOR node names one of the index's tensors by number. A class or callable that we
+ * do not model is a FOREIGN node with its qualified name and arguments. Hostile input can have cycles, so walkers bound
+ * their depth.
  *
- * The canonical training state, for every format alike, so that no pair of formats needs its own converter:
- * tensors of a parameter P are named `optimizer.state.P.<exp_avg|exp_avg_sq|momentum|step|master>` with the matching
- * role; objects stand under the keys below. */
+ * All formats share one canonical training state, so that no pair of formats needs its own converter. Tensors of a
+ * parameter P are named `optimizer.state.P.<exp_avg|exp_avg_sq|momentum|step|master>` and have the matching role.
+ * Objects have the keys below. */
 #ifndef CKPT_INDEX_OBJECT_H
 #define CKPT_INDEX_OBJECT_H
 
@@ -41,7 +41,7 @@ typedef enum ckpt_object_kind {
   CKPT_N_OBJECT_KINDS
 } ckpt_object_kind;
 
-/* How a FOREIGN node came to be. */
+/* The origin of a FOREIGN node. */
 typedef enum ckpt_object_form {
   CKPT_FORM_CALL,       /* a function or class called with arguments */
   CKPT_FORM_NEW,        /* cls.__new__(cls, arguments): an instance that __init__ has not seen */
@@ -98,27 +98,26 @@ ckpt_object *ckpt_object_bytes(ckpt_arena *arena, const void *bytes, uint64_t n_
 ckpt_object *ckpt_object_tensor(ckpt_arena *arena, uint32_t tensor);                    /* as above */
 /* A LIST, TUPLE, SET, DICT or FOREIGN with room for n items or pairs, all NULL. name only for FOREIGN. */
 ckpt_object *ckpt_object_new(ckpt_arena *arena, ckpt_object_kind kind, uint64_t n, const char *name);
-/* Puts a text key and its value behind the n pairs of a DICT, which has room for them: the dict. NULL also where value
- * is. */
+/* Appends a text key and its value to a DICT that has room for the pair; returns the dict, or NULL if value is NULL. */
 ckpt_object *ckpt_object_put(ckpt_arena *arena, ckpt_object *dict, const char *key, const ckpt_object *value);
 
 /* The value of a text key in a DICT; NULL if there is none or dict is no DICT. The last of equal keys wins. */
 const ckpt_object *ckpt_object_get(const ckpt_object *dict, const char *key);
-/* The same of a DICT that stands for a record; NULL where it has more than 64 entries. For dicts that are looked into
- * again and again: a file can share one of many among all that have it. */
+/* The same for a DICT with few keys; NULL if it has more than 64 entries. For repeated lookups, since a hostile file
+ * can share one large dict among many holders. */
 const ckpt_object *ckpt_object_field(const ckpt_object *record, const char *key);
 
 #define CKPT_OBJECT_KEY_BYTES 40
 
-/* What Python's str() makes of a dict's key that is None, a bool, an integer or a float, in text or static; NULL of any
- * other. */
+/* Python's str() of a dict's key that is None, a bool, an integer or a float, in text or static storage; NULL for other
+ * keys. */
 const char *ckpt_object_key_text(char text[CKPT_OBJECT_KEY_BYTES], const ckpt_object *key);
 
-/* One of the nodes that follow the items; NULL where there is none. */
+/* One of the nodes that follow the items, or NULL. */
 const ckpt_object *ckpt_object_extra_of(const ckpt_object *object, ckpt_object_extra extra);
 
-/* Whether an object is more than tensors in dicts: those are written, and their names say where they stood. Each look
- * takes one from *n_left (dicts can be in dicts many times): what is not looked at counts as more. */
+/* Whether an object holds more than tensors in dicts, which their names alone can describe. Each node costs one of
+ * *n_left, since dicts can nest deeply; what is not reached counts as more. */
 bool ckpt_object_holds_more(const ckpt_object *object, uint64_t *n_left);
 #define CKPT_OBJECT_LOOKS (UINT64_C(1) << 24) /* at all objects of a checkpoint, one after the other */
 

@@ -1,17 +1,16 @@
-/* overlap.h - outputs stay away from inputs and from each other: real paths compared before anything is written. */
+/* overlap.h - keeps outputs apart from inputs and from each other, by real paths, before anything is written. */
 #ifndef CKPT_INDEX_OVERLAP_H
 #define CKPT_INDEX_OVERLAP_H
 
 #include "libckpt/index/index.h"
 
-/* EINVAL when writing `output` would touch what index is read from: it is the input or a file of it, lies in the input
- * folder (unless it may), or is a folder around a file of it. given is the input as the user named it; NULL:
- * index->path.
+/* EINVAL if writing `output` would touch the index's input: it is the input or one of its files, is inside the input
+ * folder (unless may_lie_in), or contains one of its files. given: the input as the user named it; NULL: index->path.
  */
 ckpt_status ckpt_refuse_input_overlap(const ckpt_index *index, const char *given, const char *output, bool may_lie_in,
                                       ckpt_error *err);
 
-/* EINVAL when two outputs are one place, or one lies in the other; is_part: path may lie in `other`. */
+/* EINVAL if two outputs are the same place, or one is inside the other; is_part: path may be inside `other`. */
 ckpt_status ckpt_refuse_output_overlap(const char *path, const char *other, bool is_part, ckpt_error *err);
 
 /* Whether two paths, which need not exist, name the same place. */

@@ -25,7 +25,7 @@ typedef struct ckpt_tensor_record {
   const ckpt_derivation *derived; /* NULL: its bytes are stored */
   uint32_t origin;                /* number of the tensor that it was described from */
   uint32_t like;                  /* number of the tensor that it stands for in the index of the objects, + 1 */
-  uint32_t n_extra_names;         /* aliases, the last ones, by which it is nothing of the model's */
+  uint32_t n_extra_names;         /* the last of its aliases, those that are no names of the model */
   uint8_t extent_form;            /* ckpt_extent_form */
 } ckpt_tensor_record;
 
@@ -47,8 +47,8 @@ bool ckpt_tensor_same_shape(const ckpt_tensor *a, const ckpt_tensor *b);
  * same places. */
 bool ckpt_tensor_same_place(const ckpt_tensor *a, const ckpt_tensor *b);
 
-/* Whether a tensor is a buffer of the model: by its role, or, since few formats tell buffers from parameters, as the
- * statistics of torch's norms and int64 and bool ones are in any model. */
+/* Whether a tensor is a buffer of the model: by its role or, since few formats record buffers, because it is int64 or
+ * bool or a statistic of torch's norms. */
 bool ckpt_tensor_is_buffer(const ckpt_tensor *tensor);
 
 /* Whether a tensor is a parameter that can be trained: a floating one. */
@@ -60,7 +60,7 @@ enum { CKPT_SHAPE_TEXT = 22 * CKPT_MAX_RANK + 3 };
 /* A shape as "[2,3]". Returns out. */
 const char *ckpt_shape_text(char out[CKPT_SHAPE_TEXT], uint32_t rank, const uint64_t *shape);
 
-/* A tensor's, in n_bytes of out, which CKPT_SHAPE_TEXT always suffice for. Returns out. */
+/* A tensor's shape, in n_bytes of out; CKPT_SHAPE_TEXT always suffice. Returns out. */
 const char *ckpt_tensor_shape_text(const ckpt_tensor *tensor, char *out, size_t n_bytes);
 
 /* Unit shape of a tensor of the index; see ckpt_unit_shape. */

@@ -1,4 +1,4 @@
-/* contained.h - opening names that come from inside a checkpoint, without ever leaving it.
+/* contained.h - opens names that come from inside a checkpoint, without ever leaving its folder.
  *
  * A name is relative, has no empty and no `..` component, and resolves beneath its root. Links on the way are followed
  * as long as they stay beneath the ceiling: the root itself or, in a Hugging Face cache (the root's real path is
@@ -19,16 +19,16 @@ ckpt_status ckpt_root_open(ckpt_root *root, const char *path, ckpt_error *err);
 /* Closes it; a root set to {-1, NULL} is fine. */
 void ckpt_root_close(ckpt_root *root);
 
-/* Whether a name may be used below a folder at all: relative, no empty component, no `..`. Length is not judged. */
+/* Whether a name may be used below a folder at all: relative, no empty component, no `..`. Does not check the length.
+ */
 bool ckpt_name_is_contained(const char *name);
 
 /* Opens name ("" is the root itself) for reading; flags are added to O_RDONLY, O_CLOEXEC, O_NONBLOCK and O_NOCTTY, so
  * that a fifo or terminal in the checkpoint cannot hold the caller. Returns a descriptor or -errno: -EXDEV when it
- * leads outside. The kind of the file is the caller's to check. */
+ * leads outside. The caller checks the kind of the file. */
 int ckpt_contained_open(const ckpt_root *root, const char *name, int flags);
 
-/* The same by walking the components: what ckpt_contained_open does where the kernel or a sandbox lacks openat2.
- * Declared for tests. */
+/* The same by walking the components, for kernels and sandboxes without openat2. Declared for tests. */
 int ckpt_contained_walk(const ckpt_root *root, const char *name, int flags);
 
 /* Says why opening path failed, `code` being an errno value (-EXDEV and friends explained). */

@@ -1,9 +1,8 @@
-/* descriptors.h - a bounded cache of open files: what sources and sinks with thousands of files stand on.
+/* descriptors.h - a bounded cache of open files, for sources and sinks with thousands of files.
  *
- * Files are numbered by the owner and opened by its callback on first use. A file in use is never closed; when the
- * limit is reached the least recently used idle one is, and where all are in use a caller waits for one. A reopened
- * file must be the one it was: same device and inode and, if it is only read, same size and mtime. Safe from many
- * threads. */
+ * The owner numbers the files; its callback opens them on first use. A file in use is never closed. At the limit the
+ * least recently used idle file is closed; if all are in use, the caller waits. A reopened file must be the same:
+ * device and inode and, if it is only read, size and mtime. Safe from many threads. */
 #ifndef CKPT_IO_DESCRIPTORS_H
 #define CKPT_IO_DESCRIPTORS_H
 
@@ -21,8 +20,8 @@ ckpt_status ckpt_descriptors_new(ckpt_descriptors **out, uint32_t limit, bool is
 /* Makes room for the files 0..n_files-1. Not while other threads use the cache. */
 ckpt_status ckpt_descriptors_grow(ckpt_descriptors *cache, uint32_t n_files, ckpt_error *err);
 
-/* The descriptor of a regular file, until the matching release; path is for messages. EIO when the file is not the one
- * it was, or when closing some file earlier lost its bytes. */
+/* The descriptor of a regular file, until the matching release; path is for messages. EIO if the file was replaced, or
+ * if closing an earlier file lost its bytes. */
 ckpt_status ckpt_descriptors_acquire(ckpt_descriptors *cache, uint32_t file, const char *path, int *fd,
                                      ckpt_error *err);
 void ckpt_descriptors_release(ckpt_descriptors *cache, uint32_t file); /* the matching release */
@@ -30,9 +29,8 @@ void ckpt_descriptors_release(ckpt_descriptors *cache, uint32_t file); /* the ma
 /* Size of a file when it was first opened, in bytes; 0 before. */
 uint64_t ckpt_descriptors_size(const ckpt_descriptors *cache, uint32_t file);
 
-/* A file, if any, that changed since it was first opened, in a cache of files that are only read: its number and the
- * sizes. Seen on descriptors that are open or were closed here; a file that was replaced under its name meanwhile is
- * still the one that was read. */
+/* Finds a file that changed since it was first opened, in a cache of read-only files: its number and sizes. It sees
+ * files whose descriptors are open or were closed here. A file replaced under its name does not count as changed. */
 bool ckpt_descriptors_changed(ckpt_descriptors *cache, uint32_t *file, uint64_t *size_before, uint64_t *size_now);
 
 /* Closes all, EIO if that failed. Nothing may be in use. */

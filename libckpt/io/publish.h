@@ -1,4 +1,4 @@
-/* publish.h - the renames that make an output visible, and what stands for them where a file system lacks them. */
+/* publish.h - the renames that make an output visible, and substitutes for file systems that lack them. */
 #ifndef CKPT_IO_PUBLISH_H
 #define CKPT_IO_PUBLISH_H
 

@@ -1,10 +1,10 @@
-/* sink_pair.h - one file, and maybe another beside it that it cannot be without: a model and its data.
+/* sink_pair.h - one file, and possibly a second one that it needs: a model and its data.
  *
- * Both are staged and sealed before either has its name; the one beside comes first, so that no file ever stands there
- * whose data are not. Where force replaces both, nothing stands at the file's own name from before the second changes
- * until the new one is there: the old ones get CKPT_TEMPORARY_OLD names (temporary.h) first, the file's, then the
- * other's. So a kill leaves the old pair, the new one, or no file and two names to rename back, which opening says. The
- * next run keeps these until its own output is there. */
+ * Both are staged and sealed before either gets its name. The second is published first, so a model never exists
+ * without its data. When force replaces both, the old ones first get CKPT_TEMPORARY_OLD names (temporary.h): the model,
+ * then its data. The model's own name stays free until the new model gets it. So a kill leaves the old pair, the new
+ * pair, or no model and two names to rename back, which opening reports. The next run keeps these until its output is
+ * there. */
 #ifndef CKPT_IO_SINK_PAIR_H
 #define CKPT_IO_SINK_PAIR_H
 

@@ -1,8 +1,8 @@
-/* sink_parts.h - several sinks that write one folder: published together or not at all.
+/* sink_parts.h - several sinks that write one folder and are published together or not at all.
  *
- * `-o DIR -o DIR/model.onnx`: what goes below a folder that is itself an output becomes a part of that folder's sink.
- * Its parts are opened, sealed and published by whoever owns them; the folder follows with the last of them, so that no
- * byte may be written before all are open. Abandoning one abandons all. */
+ * With `-o DIR -o DIR/model.onnx` the second output becomes a part of the folder's sink. The owner of each part opens,
+ * seals and publishes it; the folder follows with the last part. So nothing may be written before all parts are open.
+ * Abandoning one abandons all. */
 #ifndef CKPT_IO_SINK_PARTS_H
 #define CKPT_IO_SINK_PARTS_H
 

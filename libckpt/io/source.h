@@ -1,7 +1,7 @@
-/* source.h - positional bytes in: the only way in which anything of libckpt reads a checkpoint.
+/* source.h - reads bytes at positions: the only way in which libckpt reads a checkpoint.
  *
  * A source is a table of files numbered from 0 (files of one checkpoint, or one block of memory). Reads are
- * positional, exact and safe from many threads: fewer bytes than asked is an error that names file, offset and sizes.
+ * positional, exact and safe from many threads. Fewer bytes than asked are an error that names file, offset and sizes.
  * The file source keeps at most CKPT_MAX_DESCRIPTORS open, closing the least recently used; one that is reopened must
  * still have the device, inode, size and mtime it had, else EIO ("changed while being read").
  *
@@ -44,8 +44,7 @@ ckpt_status ckpt_source_declare(ckpt_source *source, const char *name, uint64_t 
 ckpt_status ckpt_source_read(ckpt_source *source, uint32_t file, uint64_t offset, void *dst, size_t n_bytes,
                              ckpt_error *err);
 
-/* EIO when a file of the source changed since it was added: what was read of it is then of no one state. NULL is fine.
- */
+/* EIO if a file of the source changed since it was added, so that its reads may be inconsistent. Accepts NULL. */
 ckpt_status ckpt_source_unchanged(ckpt_source *source, ckpt_error *err);
 
 /* A descriptor of a file, until ckpt_source_take_back; false where it has none (memory, custom ops) or cannot open. */

@@ -1,4 +1,4 @@
-/* stream.h - a counting, buffered byte stream: what literals and footers are printed to.
+/* stream.h - a counting, buffered byte stream, to which literals and footers are printed.
  *
  * The same generator runs twice: against a counting stream for its size (nothing is kept), and against a sink when it
  * is written. After a failure every call does nothing; the first failure is returned by ckpt_stream_end. */
@@ -26,8 +26,8 @@ typedef struct ckpt_stream {
   ckpt_error *err;
 } ckpt_stream;
 
-/* A stream that counts, one that takes the CRC-32 too, one that writes to [offset, ...) of a sink's file through the
- * caller's window, and one that hands everything to a function, in order, through such a window. */
+/* Streams that count; that also compute the CRC-32; that write to [offset, ...) of a sink's file through the caller's
+ * window; that hand everything to a function, in order, through such a window. */
 void ckpt_stream_count(ckpt_stream *out, ckpt_error *err);
 void ckpt_stream_checksum(ckpt_stream *out, ckpt_error *err); /* as above */
 void ckpt_stream_sink(ckpt_stream *out, ckpt_sink *sink, uint32_t file, uint64_t offset, void *window, size_t n_window,

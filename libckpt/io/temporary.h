@@ -1,10 +1,10 @@
-/* temporary.h - the names under which outputs are written, and what killed runs left under them.
+/* temporary.h - the names under which outputs are written, and the leftovers of killed runs.
  *
- * `.<name>.ckpt-tmp.<6 random characters>` beside an output, or inside it, is being written; it is locked (flock) for
- * as long as its writer lives, so that an unlocked one is known to be left over, and a later run removes it.
- * `.<name>.ckpt-old.<...>` is an old output on its way out, where a file system cannot exchange two names: while there
- * is nothing at the name itself it is the only whole one, and nobody removes it. File systems that cannot lock keep
- * what was left; on those that lock for each machine alone, two machines must not write the same output at once. */
+ * `.<name>.ckpt-tmp.<6 random characters>`, next to an output or inside it, is being written. Its writer locks it
+ * (flock) while it lives; an unlocked one is a leftover, which a later run removes. `.<name>.ckpt-old.<...>` is an old
+ * output that is being replaced on a file system that cannot exchange two names. While the name itself is free, it is
+ * the only whole output, and nobody removes it. On file systems without locks leftovers stay. Where locks do not reach
+ * other machines, two machines must not write the same output at once. */
 #ifndef CKPT_IO_TEMPORARY_H
 #define CKPT_IO_TEMPORARY_H
 
@@ -19,8 +19,8 @@ typedef struct ckpt_leftovers {
   uint32_t n_removed;
   uint64_t n_bytes;               /* of files, removed */
   char first[NAME_MAX + 1];       /* name of the first that was removed */
-  char kept_old[NAME_MAX + 1];    /* an old output that stands for a missing one; "" for none */
-  char kept_beside[NAME_MAX + 1]; /* the old data of that (sink_pair.h); "" for none */
+  char kept_old[NAME_MAX + 1];    /* an old output whose replacement is missing; or "" */
+  char kept_beside[NAME_MAX + 1]; /* its old data (sink_pair.h); or "" */
 } ckpt_leftovers;
 
 /* A temporary name for name; what is too long for that is cut, and made distinct by a hash. */
@@ -51,9 +51,9 @@ bool ckpt_temporary_is_of(const char *path, const char *entry);
 /* Whether the writer of `entry`, a folder in the folder at path, lives; false too where nothing can be locked. */
 bool ckpt_temporary_is_held(const char *path, const char *entry);
 
-/* Removes the leftovers of name in folder (a descriptor) and adds them to found. One that holds anything but files and
- * folders of the user's stays, and so does an old output but while something stands at `holder`, whose own or whose
- * data it was (NULL: in any case). What fails is left: the next run comes by. */
+/* Removes the leftovers of name in folder (a descriptor) and adds them to found. A leftover folder stays if it holds
+ * anything but the user's own files and folders. An old output stays unless `holder` exists, the path whose output or
+ * data it was (NULL: it always stays). Failures are ignored: the next run tries again. */
 void ckpt_temporary_clean(int folder, const char *name, const char *holder, ckpt_leftovers *found);
 
 /* Whether an old output of name is on its way out in folder. */
@@ -62,7 +62,7 @@ bool ckpt_temporary_has_old(int folder, const char *name);
 /* For a path that does not exist: ENOTFOUND when an interrupted replacement left the old one beside it. */
 ckpt_status ckpt_temporary_explain(const char *path, ckpt_error *err);
 
-/* The same for what an entry of a folder was, where that is an old output and nothing stands at its name. */
+/* The same for an entry of a folder that is an old output and whose own name is free. */
 ckpt_status ckpt_temporary_explain_entry(const char *folder, const char *entry, ckpt_error *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* batch.h - collecting pieces with the same leaves, and planning tiles and memory for each collection. */
+/* batch.h - collects pieces with the same leaves into batches, and plans tiles and memory for each batch. */
 #ifndef CKPT_PLAN_BATCH_H
 #define CKPT_PLAN_BATCH_H
 

@@ -1,15 +1,15 @@
 /* blocks.h - tiles in two dimensions, for batches that transpose.
  *
- * A tile that is a range of whole output rows reads, of a transposed tensor, a few elements of every stored row: short
- * runs, and many. A block cuts the output along two axes, the one that stored rows run along and the one that walks
- * them, so that runs are long on both sides. What it writes is no range of the row's output, so that digests are read
- * back: blocks are taken only where runs would be shorter than CKPT_BLOCK_RUN_BYTES, or nothing else fits. */
+ * For a transposed tensor, a tile of whole output rows reads a few elements of every stored row: many short runs. A
+ * block cuts the output along two axes, the one along stored rows and the one across them, so that runs are long on
+ * both sides. A block is not a range of the row's output, so its digests are read back. Therefore blocks are used only
+ * if runs would be shorter than CKPT_BLOCK_RUN_BYTES, or nothing else fits. */
 #ifndef CKPT_PLAN_BLOCKS_H
 #define CKPT_PLAN_BLOCKS_H
 
 #include "libckpt/plan/plan.h"
 
-/* Shorter runs of a transposed tensor are a reason for blocks. */
+/* Runs of a transposed tensor that are shorter than this call for blocks. */
 #define CKPT_BLOCK_RUN_BYTES 4096
 
 /* How the leaves of a batch, which are all seen alike, are cut. A cell is one place on both cut axes; the batch's rows
@@ -28,8 +28,8 @@ typedef struct ckpt_block_part {
   uint64_t outer, first_row, n_rows, first_col, n_cols;
 } ckpt_block_part;
 
-/* Whether every piece of the batch is a transposition, maybe cast, of equal boxes, and goes where blocks can be
- * written; then *block says along which axes. */
+/* Whether every piece of the batch transposes (and perhaps casts) equal boxes, and its output accepts blocks. Then
+ * *block names the axes. */
 bool ckpt_block_find(const ckpt_plan *plan, const ckpt_batch *batch, ckpt_block *block);
 
 /* Cuts it into tiles of at most n_cells cells, as square as the matrix allows; returns their number. */

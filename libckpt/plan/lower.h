@@ -1,4 +1,4 @@
-/* lower.h - rewriting an expression so that structure stands only where it costs nothing.
+/* lower.h - rewrites an expression so that its structure costs nothing.
  *
  * Slices, permutations and reshapes sink through elementwise (and, where they keep rows whole, row) operations down to
  * the leaves, where they become views; a concat along the leading axis rises to the top, where it cuts the row into

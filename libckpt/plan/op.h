@@ -1,7 +1,7 @@
-/* op.h - what an expression's node does: one row per operation (ops.def), one file per operation (ops/).
+/* op.h - the operations of expressions: one row per operation (ops.def), one file per operation (ops/).
  *
- * The run evaluates an expression over flat, row-major tiles of its output. The rule of an operation says which tiles
- * it may be asked for, and so what a tile of its output needs of its arguments:
+ * The run evaluates an expression over flat, row-major tiles of its output. An operation's rule says which tiles it can
+ * compute, and what a tile of its output needs of its arguments:
  *
  * - FLAT: any range; the same range of each argument of the same shape. Where it is_pointwise, any set of elements:
  *   then a transposition is cut into blocks (blocks.h).
@@ -29,7 +29,7 @@ typedef enum ckpt_rule {
   CKPT_RULE_REDUCE
 } ckpt_rule;
 
-/* Elements per partial of a reduction: partials are made in order within it and combined in index order, so that the
+/* Elements per partial of a reduction. A partial is computed in order, and partials combine in index order, so the
  * result depends on neither tiles nor threads. */
 #define CKPT_REDUCE_ELEMENTS (UINT64_C(1) << 16)
 
@@ -47,7 +47,7 @@ typedef struct ckpt_op_call {
   const void *const *values;     /* results of the node's prologue */
   void *out;
   uint64_t begin, n_elements; /* of the output: flat range */
-  bool is_finite;             /* the first argument, as an operation before this one has found */
+  bool is_finite;             /* an earlier operation found the first argument finite */
   ckpt_cast_stats *stats;     /* of the row; casts add to it */
 } ckpt_op_call;
 
@@ -101,7 +101,7 @@ struct ckpt_expr {
 #include "libckpt/plan/ops.def"
 #undef CKPT_OP
 
-/* EINVAL for what is no dtype at all. */
+/* EINVAL for an invalid dtype. */
 ckpt_status ckpt_expr_check_dtype(ckpt_dtype dtype, ckpt_error *err);
 
 /* A new node in the plan's arena with room for n_args; shape is copied. n_elements and n_bytes follow from it.
@@ -134,10 +134,10 @@ ckpt_status ckpt_expr_dequantize_in(ckpt_expr **out, ckpt_arena *arena, ckpt_exp
 ckpt_status ckpt_expr_apply(ckpt_expr **out, ckpt_plan *plan, const ckpt_op *op, ckpt_dtype dtype,
                             ckpt_expr *const *args, uint32_t n_args, const void *params, ckpt_error *err);
 
-/* Whether n values of f64, f32, bf16 or f16 are all finite; those of other dtypes count as such. */
+/* Whether n values of f64, f32, bf16 or f16 are all finite; true for other dtypes. */
 bool ckpt_are_finite(ckpt_dtype dtype, const void *x, size_t n);
 
-/* The tensor that a node reads, all of it and as it is; NULL: it does something else. */
+/* The tensor that a node reads, whole and unchanged; NULL if it does something else. */
 const ckpt_tensor *ckpt_expr_tensor(const ckpt_expr *node);
 
 /* x, failing the run at what is not finite (EVALUE); what is no float stays x itself. */

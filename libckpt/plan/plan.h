@@ -1,8 +1,9 @@
-/* plan.h - rows (sink, name <- expression), the outputs they go to, and what `check` makes of them.
+/* plan.h - rows (sink, name <- expression), their outputs, and what `check` makes of them.
  *
- * check turns rows into pieces (contiguous flat ranges of a row's output whose expression has no concat left) and
- * pieces with the same leaves into batches ("groups" in docs/architecture.md): each tile of a batch reads each leaf
- * once and evaluates every piece on it. Peak memory is added up here, before any byte is read or written. */
+ * check turns rows into pieces: contiguous flat ranges of a row's output whose expression has no concat left. Pieces
+ * with the same leaves form a batch: each of its tiles reads each leaf once and evaluates every piece. Peak memory is
+ * added up here, before any byte is read or written. A leaf here is a stored input; docs/glossary.md calls it a read.
+ */
 #ifndef CKPT_PLAN_PLAN_H
 #define CKPT_PLAN_PLAN_H
 
@@ -15,12 +16,12 @@
 #define CKPT_NO_ROW UINT32_MAX
 #define CKPT_VALUE_SINK (UINT32_MAX - 1) /* a reduction: its value is kept in the plan */
 
-/* What the memory rule grants beside the budget: bytes for each tensor or extent of an index, and for the plan. */
+/* Bytes that the memory rule allows beyond the budget: for each tensor or extent of an index, and for the plan. */
 enum { CKPT_INDEX_ALLOWANCE = 400, CKPT_PLAN_ALLOWANCE = 8 << 20 };
 
 typedef struct ckpt_row {
   uint32_t sink;    /* where its bytes go */
-  uint32_t output;  /* whose tensor it is: as sink, but for those whose bytes are others' there, or only digested */
+  uint32_t output;  /* the output that has its tensor: as sink, unless its bytes are part of others or only digested */
   const char *name; /* as added; the format may rename it in its description */
   ckpt_expr *expr;
   const ckpt_tensor *tensor; /* after check: what is written, with its places in the output as extents */
@@ -37,7 +38,7 @@ typedef struct ckpt_output {
   const ckpt_format *format;
   ckpt_layout_options options;
   bool force;
-  bool is_at_path;       /* path is where it will stand; of a caller's sink it is only a name */
+  bool is_at_path;       /* path is its final path; for a caller's sink it is only a name */
   ckpt_sink *sink;       /* owned; made by check for a path, or given */
   ckpt_index *described; /* owned: tensors as the format holds them */
   ckpt_layout layout;
@@ -53,8 +54,8 @@ typedef struct ckpt_output {
   bool is_of_none;        /* that digest: no tensor of the output is the model's */
 } ckpt_output;
 
-/* A leaf of a batch: the box of one tensor that its pieces see, read once per tile. A tile holds a flat range of that
- * box, or, where pieces see it with another axis outermost, the box with that axis restricted. */
+/* A leaf of a batch: the box of one tensor that its pieces use, read once per tile. A tile holds a flat range of that
+ * box, or, if pieces see it with another axis outermost, the box with that axis restricted. */
 typedef struct ckpt_leaf {
   const ckpt_expr *expr;     /* first leaf node that named it: tensor, index, memory */
   const ckpt_view *view;     /* hull of the pieces' views; order is the identity */
@@ -107,7 +108,7 @@ typedef struct ckpt_batch {
   bool has_value;  /* a piece is a reduction */
 } ckpt_batch;
 
-/* An index that the plan reads or carries from: outputs keep away from it. */
+/* An index that the plan reads or carries from; outputs must not overlap it. */
 typedef struct ckpt_plan_input {
   const ckpt_index *index;
   const char *given; /* as the user named it; NULL: the index's own path */
@@ -126,9 +127,9 @@ struct ckpt_plan {
   uint32_t n_values, value_capacity;
   bool wants_digests;   /* of every written row; default true */
   bool wants_side_sums; /* SHA-256 of each carried file: what receipts record */
-  bool allow_overflow;  /* what casts damage is counted, not refused */
-  bool links;           /* outputs say where the inputs' data are: they may lie in the inputs' folders */
-  bool has_run;         /* with outputs: it cannot again */
+  bool allow_overflow;  /* counts damage by casts instead of failing */
+  bool links;           /* outputs refer to the inputs' data and may be in the inputs' folders */
+  bool has_run;         /* a plan with outputs runs once */
   /* made by check: */
   ckpt_arena work;
   ckpt_piece *pieces;
@@ -144,7 +145,7 @@ struct ckpt_plan {
   uint64_t cursor_bytes;            /* that decoders of each worker may hold */
   uint64_t memory;                  /* the budget it was checked for */
   uint64_t peak;                    /* planned, at most memory */
-  uint64_t beside;                  /* what the plan and the indexes take of what the memory rule grants beside that */
+  uint64_t beside;                  /* memory of the plan and the indexes, from the rule's extra allowance */
   uint64_t n_bytes_read, n_bytes_written;
   uint64_t n_bytes_fetched; /* n_bytes_read and the gaps between short runs that are read with them */
 };
@@ -153,18 +154,18 @@ struct ckpt_plan {
 ckpt_status ckpt_plan_output_sink(ckpt_plan *plan, ckpt_sink *sink, const ckpt_format *format,
                                   const ckpt_layout_options *options, uint32_t *number, ckpt_error *err);
 
-/* Makes an index an input of the plan, as reading and carrying it do; given (may be NULL) is borrowed. EINVAL where an
- * output is, lies in or contains it. */
+/* Makes an index an input of the plan, as reading and carrying it do; given (may be NULL) is borrowed. EINVAL if an
+ * output is equal to it, inside it, or contains it. */
 ckpt_status ckpt_plan_reads(ckpt_plan *plan, const ckpt_index *index, const char *given, ckpt_error *err);
 
-/* EINVAL for a path to be written that is one of the inputs so far, lies in one or contains one. */
+/* EINVAL for an output path that is equal to an input so far, inside one, or contains one. */
 ckpt_status ckpt_plan_keeps_apart(const ckpt_plan *plan, const char *path, ckpt_error *err);
 
 /* What follows folder in a path below it, as both are written; NULL where the path is not below it. */
 const char *ckpt_path_below(const char *folder, const char *path);
 
-/* A sink for one more file or folder, the caller's, at no input's and no output's place (EINVAL): a part of the output
- * whose folder the path names (sink_parts.h), to be opened before the run, else one of its own. */
+/* A sink for one more file or folder of the caller's; EINVAL at the place of an input or output. Below the folder of an
+ * output it becomes a part of that output (sink_parts.h), to be opened before the run; else it is on its own. */
 ckpt_status ckpt_plan_sink(ckpt_plan *plan, const char *path, bool is_folder, bool force, ckpt_sink **out,
                            ckpt_error *err);
 
@@ -179,11 +180,11 @@ ckpt_status ckpt_plan_carry(ckpt_plan *plan, uint32_t sink, const ckpt_index *fr
 ckpt_status ckpt_plan_reduce(ckpt_plan *plan, const char *name, ckpt_expr *reduction, const void **value,
                              ckpt_error *err);
 
-/* Looks at every row: descriptions, layouts, pieces, batches, memory. Idempotent for the same options. Of a group, a
- * rank gets the pieces that fill its own files, every reduction, and its share of the rows that are written nowhere. */
+/* Prepares every row: descriptions, layouts, pieces, batches, memory. Idempotent for the same options. In a group, a
+ * rank gets the pieces of its own files, every reduction, and its share of the rows that are not written. */
 ckpt_status ckpt_plan_prepare(ckpt_plan *plan, const ckpt_run_options *options, ckpt_error *err);
 
-/* Frees what check made of the rows: a plan that has run, or that is checked anew, does not need it. */
+/* Frees the results of check, which a plan does not need after its run or before a new check. */
 void ckpt_plan_drop_work(ckpt_plan *plan);
 
 /* Takes a row's line: name, dtype, shape, expression. `from` is the expression, the end of it. */
@@ -211,14 +212,14 @@ uint64_t ckpt_output_side_bytes(const ckpt_plan *plan, const ckpt_output *output
 /* The number of an output's file among the files of all outputs, plus one (see ckpt_batch.lane). */
 uint32_t ckpt_lane_number(const ckpt_plan *plan, const ckpt_output *output, uint32_t file);
 
-/* Gives each described tensor its places in the output, as extents that scattering walks; again when encoders have
- * finished, so that they can be read back. */
+/* Gives each described tensor its places in the output, as extents for scattering. Call it again after encoders have
+ * finished, so that their files can be read back. */
 void ckpt_output_place(ckpt_output *output);
 
 /* Elements of node's result in a tile of n_rows of the batch; all of them where it is needed whole. */
 uint64_t ckpt_tile_elements(const ckpt_batch *batch, const ckpt_expr *node, bool is_whole, uint64_t n_rows);
 
-/* Number of the batch's leaf that a LEAF node sees, and whether its tile is the node's result as it stands. */
+/* Number of the batch's leaf that a LEAF node sees. *is_direct: the leaf's tile is the node's result unchanged. */
 uint32_t ckpt_batch_leaf(const ckpt_batch *batch, const ckpt_expr *node, bool is_whole, bool *is_direct);
 
 #endif

@@ -1,6 +1,6 @@
-/* strips.h - which expressions of a batch are evaluated together, and on how many rows of a tile at a time.
+/* strips.h - chooses which expressions of a batch are evaluated together, and on how many rows of a tile at once.
  *
- * The planner sizes buffers by the same functions by which the run evaluates. */
+ * The planner sizes buffers with the same functions that the run uses. */
 #ifndef CKPT_PLAN_STRIPS_H
 #define CKPT_PLAN_STRIPS_H
 
@@ -9,9 +9,9 @@
 /* Expressions that are evaluated together at most. */
 enum { CKPT_MAX_TOGETHER = 8 };
 
-/* The expressions, CKPT_MAX_TOGETHER at most, of the batch's pieces from number `first` on that are evaluated together,
- * since their first argument is one node, which is then evaluated once; *next is the first piece behind them. Returns
- * how many they are: 1 for most. */
+/* Collects expressions of the batch's pieces from number `first` on that share their first argument, at most
+ * CKPT_MAX_TOGETHER. They are evaluated together, so that the argument is evaluated once. *next is the piece after
+ * them. Returns their number, mostly 1. */
 uint32_t ckpt_pieces_together(const ckpt_plan *plan, const ckpt_batch *batch, uint32_t first, const ckpt_expr **exprs,
                               uint32_t *next);
 

@@ -1,7 +1,7 @@
-/* encode.h - a file behind an encoder is written from front to back by one worker: its lane.
+/* encode.h - the lane of a file behind an encoder: one worker that writes it from front to back.
  *
- * The lane prints the file's literals and trailers as it passes them, compresses each frame's segments into one zstd
- * frame with its size pledged, and sets each segment's offset and size for the footers. */
+ * The lane prints the file's literals and trailers as it passes them. It compresses each frame's segments into one zstd
+ * frame with a pledged size, and sets each segment's offset and size for the footers. */
 #ifndef CKPT_RUN_ENCODE_H
 #define CKPT_RUN_ENCODE_H
 

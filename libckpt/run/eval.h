@@ -54,7 +54,7 @@ typedef struct ckpt_tile {
  * (length of kept). */
 void ckpt_tile_needs(const ckpt_plan *plan, uint32_t *n_nodes, uint32_t *n_leaves, uint32_t *n_kept);
 
-/* Reads the leaves of the batch's tile `number`. What the tile before has kept must still stand in the workspace. */
+/* Reads the leaves of the batch's tile `number`. The workspace must still hold what the tile before kept. */
 ckpt_status ckpt_tile_read(ckpt_tile *tile, const ckpt_batch *batch, uint64_t number, ckpt_error *err);
 
 /* Whether a piece has been evaluated on the tile, together with one before it. */

@@ -1,4 +1,4 @@
-/* output.h - what a run does for its outputs before and after its tiles, in the order in which they stand here.
+/* output.h - what a run does for its outputs before and after its tiles, in this order.
  *
  * Every function is called by all ranks of the run's group and does the part of this rank: what belongs to the files it
  * writes (ckpt_plan_writes). Those that exchange do that first, so that no rank waits for one that failed. */
@@ -13,7 +13,7 @@ ckpt_source *ckpt_output_side_source(const ckpt_output *output, const ckpt_side_
 /* Opens every output: on rank 0 their sinks make what is written to, on the others they join it. */
 ckpt_status ckpt_outputs_open(ckpt_plan *plan, const ckpt_group *group, ckpt_error *err);
 
-/* Told of bytes of side files that are copied, or need not be; what it returns ends that where it is no success. */
+/* Receives the bytes of side files that were copied or skipped. A status other than CKPT_OK ends the copying. */
 typedef ckpt_status ckpt_side_progress(void *arg, uint64_t n_bytes, ckpt_error *err);
 
 /* Clones files that equal an input's; prints literals and side files whose places are known. window has

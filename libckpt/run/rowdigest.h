@@ -1,9 +1,8 @@
 /* rowdigest.h - digests of rows while tiles arrive in any order and cut leaves anywhere.
  *
- * Whoever has a tile hashes the whole leaves in its range, those of all its rows together; the ends that belong to
- * leaves shared with a neighbour are copied into one of a fixed number of 1 MiB slots, and whoever fills a slot hashes
- * it with its own. When no slot is free the row is marked: the run reads it back from its sink before the commit, or
- * computes it once more where it has none. */
+ * A worker hashes the whole leaves in its tile, those of all rows together. Ends of leaves that it shares with a
+ * neighbour go into one of a fixed number of 1 MiB slots; the worker that fills a slot hashes it. If no slot is free,
+ * the row is marked: the run reads it back from its sink before the commit, or computes it again if it has none. */
 #ifndef CKPT_RUN_ROWDIGEST_H
 #define CKPT_RUN_ROWDIGEST_H
 
@@ -55,7 +54,7 @@ ckpt_status ckpt_row_digests_start(ckpt_row_digests *digests, ckpt_plan *plan, c
 ckpt_status ckpt_row_digests_take(ckpt_row_digests *digests, ckpt_leaf_queue *queue, uint32_t row, uint64_t offset,
                                   const uint8_t *bytes, uint64_t n_bytes, ckpt_error *err);
 
-/* Hashes what stands in the queue. */
+/* Hashes the leaves in the queue. */
 ckpt_status ckpt_row_digests_flush(ckpt_row_digests *digests, ckpt_leaf_queue *queue, ckpt_error *err);
 
 /* Whether a row that is written nowhere found no slot: then it starts anew, and its bytes must come once more, in

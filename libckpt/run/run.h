@@ -8,15 +8,15 @@
  * caller can commit them with others of its own (ckpt_sink_commit). */
 ckpt_status ckpt_plan_run_on(ckpt_plan *plan, const ckpt_run_options *options, bool keeps_staged, ckpt_error *err);
 
-/* ECANCELED, with this message, where the options (NULL: none) have a flag that is set. Whoever sees it ends the run
- * with it: the caller may clear it again. */
+/* ECANCELED with this message if the options (may be NULL) have a cancel flag that is set. The first to see it must end
+ * the run, since the caller may clear the flag again. */
 static inline ckpt_status ckpt_check_cancel(const ckpt_run_options *options, const char *message, ckpt_error *err) {
   const volatile int *cancel = options != NULL ? options->cancel : NULL;
   bool is_set = cancel != NULL && __atomic_load_n(cancel, __ATOMIC_RELAXED) != 0;
   return is_set ? ckpt_fail(err, CKPT_ECANCELED, NULL, NULL, "%s", message) : CKPT_OK;
 }
 
-/* Tells the options' progress (NULL options, or none in them: nobody) how many bytes are done; then as above. */
+/* Calls the options' progress function, if any, with the bytes done; then as above. */
 static inline ckpt_status ckpt_tell_progress(const ckpt_run_options *options, uint64_t n_done, uint64_t n_total,
                                              ckpt_error *err) {
   if (options != NULL && options->progress != NULL) options->progress(options->progress_arg, n_done, n_total);

@@ -1,4 +1,4 @@
-/* trace.h - what a run read and wrote, as JSON lines: proof for tests of "one read" and "peak <= planned".
+/* trace.h - logs what a run read and wrote, as JSON lines. Tests use it to prove "one read" and "peak <= planned".
  *
  * One line per tile as it finishes: {"group":i,"leaves":["name",...],"read":n,"written":n,"bytes":workspace
  * used,"at_ms":x,"ms":y}, begun x milliseconds after the run and done in y; a last line

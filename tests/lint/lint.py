@@ -40,6 +40,14 @@ FORBIDDEN_IN_FORMATS = {
 RAW_PRODUCT = re.compile(r"\b(?:malloc|realloc|aligned_alloc|ckpt_arena_alloc)\s*\((?:[^;]*?[\w)\]]) \* ")
 MACHINE_PATH = re.compile(r"""(?<![\w.])/(?:tmp|work|home|root|Users)/""")
 MAX_FILE, WARN_FUNCTION, MAX_FUNCTION, MAX_LINE = 800, 60, 80, 120
+# Phrases that hide who does what, in what people read first: public pages, help and the library's headers.
+PHRASES = re.compile(r"\b(?:(?:is|are)_(?:said|told)|so_said|(?:stands?|lies?|lie)_beside|what_of_(?:it|them|that)"
+                     r"|(?<!here )(?:is|are)_none|is_nothing_of|(?:that|what|which)_(?:is|are)_there|has_to_have"
+                     r"|as_(?:it|they)_(?:lies?|stands?)|what_(?:stands?|lies?)|Of_(?:a|an|one|what)_\w+"
+                     r"|stands?_(?:in|at|there|below|above|before))\b".replace("_", r"(?: |\n[ *]*)"))
+# A path of this repository as pages name it; `foo` stands for what a reader adds.
+PATH = re.compile(r"(?<![\w./-])((?:libckpt|formats|kernels|tools|tests|bench|cmake|docs)/[\w./*{},-]*[\w*/}])")
+FILE_NAME = re.compile(r"`([\w/-]+\.(?:c|h|cc|def|proto))`")
 
 
 def blank(match):
@@ -152,6 +160,19 @@ def comments(path, text, code):
         i += 1
 
 
+def phrases(path, text, code):
+    """Subject first, active verbs: see PHRASES."""
+    is_header = path.startswith("libckpt/") and path.endswith(".h")
+    is_page = path.endswith(".md") and not path.startswith(("docs/formats/", "tests/", "bench/"))
+    if is_header:  # comments alone
+        text = re.sub(r"/\*.*?\*/|[^\n]", lambda match: match.group(0) if match.group(0)[0] == "/" else " ", text,
+                      flags=re.S)
+    if is_header or is_page:
+        for match in PHRASES.finditer(text):
+            phrase = re.sub(r"\s[\s*]*", " ", match.group(0))
+            yield line_of(text, match.start()), f"'{phrase}': say who does what (subject first, active verb)"
+
+
 def opening(path, text, code):
     """A file opens by saying what it is."""
     if path.endswith((".c", ".h", ".cc", ".cu", ".cuh")) and not text.startswith(("/*", "//")):
@@ -175,8 +196,8 @@ def spelling(path, text, code):
         yield text.count("\n") + 1, "no newline at the end"
 
 
-RULES = (file_length, function_length, calls, raw_product, comments, opening, spelling)
-TEXT_RULES = (spelling,)  # for files that are not C
+RULES = (file_length, function_length, calls, raw_product, comments, phrases, opening, spelling)
+TEXT_RULES = (phrases, spelling)  # for files that are not C
 
 
 def lint_text(path, text):
@@ -199,6 +220,42 @@ def sources(root):
                 yield path
 
 
+def missing_paths(path, text, files):
+    """Paths that a page names and that are none of the files (a set, with their folders)."""
+    names = {file.rsplit("/", 1)[-1] for file in files}
+
+    def exists(name):
+        beside = os.path.normpath(os.path.join(os.path.dirname(path), name))
+        if "foo" in name or name.rstrip("/") in files or beside in files:
+            return True
+        if "*" in name or "{" in name:
+            pattern = re.escape(name).replace(r"\*", "[^/]*").replace(r"\{", "(").replace(r"\}", ")").replace(",", "|")
+            return any(re.fullmatch(pattern, file) for file in files)
+        return False
+
+    for match in PATH.finditer(text):
+        if not exists(match.group(1).rstrip(".,")):
+            yield line_of(text, match.start()), f"{match.group(1)}: there is no such file"
+    for match in FILE_NAME.finditer(text):
+        name = match.group(1)
+        if "foo" not in name and not PATH.match(name) and not (name in names if "/" not in name else exists(name)):
+            yield line_of(text, match.start()), f"{name}: there is no such file (write its path from the root)"
+
+
+def pages(root):
+    """Every path that a page of the root or of docs/ names exists."""
+    files = set()
+    for folder, names, found in os.walk(root):
+        here = os.path.relpath(folder, root)
+        names[:] = [n for n in names if n not in (".git", "build", "__pycache__")]
+        files.update(os.path.normpath(os.path.join(here, name)) for name in (*names, *found))
+    for path in sorted(files):
+        if path.endswith(".md") and (path.startswith("docs/") or "/" not in path):
+            with open(os.path.join(root, path), encoding="utf-8") as file:
+                for line, message in missing_paths(path, file.read(), files):
+                    yield f"{path}:{line}: {message}"
+
+
 def corpora(root):
     """Every corpus belongs to a fuzz target; otherwise it is never replayed."""
     fuzz = os.path.join(root, "tests/fuzz")
@@ -217,7 +274,7 @@ def main(root):
         for line, message in lint_text(path, text):
             print(f"{path}:{line}: {message}")
             n_found += 1
-    for message in (*corpora(root), *rooms.check(rooms.sources(root)), *rooms.nouns(rooms.sources(root))):
+    for message in (*corpora(root), *pages(root), *rooms.check(rooms.sources(root)), *rooms.nouns(rooms.sources(root))):
         print(message)
         n_found += 1
     print(f"lint: {n_files} files, {n_found} found")

@@ -44,6 +44,11 @@ CASES = [
     (lint.comments, "libckpt/ckpt.h", '/* Says. */\ntypedef struct a {\n  int b;\n} a;\nextern "C" {\n', []),
     (lint.comments, "formats/a.h", "typedef enum a {\n  B\n} a;\n\nextern int f(void);\n", [5]),
     (lint.comments, "libckpt/a.h", "/* Says. */\nstatic inline int f(int a) {\n  return a;\n}\nint g(void);\n", [5]),
+    (lint.phrases, "README.md", "Of a file that is missing in it the name is said.\n\nIt\nstands beside it.\n", [1, 1, 4]),
+    (lint.phrases, "docs/formats/a.md", "It is said.\n", []),
+    (lint.phrases, "README.md", "A missing file is reported by name. There is none.\n", []),
+    (lint.phrases, "libckpt/base/a.h", "int is_said; /* one */\nint b; /* what is\n           * there */\n", [2]),
+    (lint.phrases, "libckpt/base/a.c", "/* what is there */\n", []),
     (lint.opening, "libckpt/a.c", "/* a.c - says. */\n", []),
     (lint.opening, "libckpt/a.c", "#include <stdio.h>\n", [1]),
     (lint.spelling, "libckpt/a.c", "int a;\n\tint b;\nint c; \n" + "x" * 121 + "\nint d;", [2, 3, 4, 5]),
@@ -61,6 +66,12 @@ class Lint(unittest.TestCase):
 
     def test_every_rule_has_a_case_that_fails(self):
         self.assertEqual({rule for rule, _, _, lines in CASES if lines}, set(lint.RULES))
+
+    def test_paths_of_pages(self):
+        files = {"libckpt", "libckpt/run", "libckpt/run/run.c", "docs/digest.md", "kernels/ref/quant/iq1.c"}
+        page = ("see libckpt/run/run.c, `run.c`, libckpt/run/, [it](digest.md) and kernels/ref/quant/iq*.c.\n"
+                "add formats/foo.c\nsee libckpt/run.c.\nand `walk.c`\nand `run/run.c`\n")
+        self.assertEqual([line for line, _ in lint.missing_paths("docs/a.md", page, files)], [3, 4, 5])
 
     def test_code_keeps_its_lines(self):
         self.assertEqual(lint.code_of('a /* b\nc */ d "e\\"f" // g\n\'"\' h'), 'a     \n     d "    "     \n\' \' h')

@@ -7,9 +7,9 @@ const ckpt_exit_row ckpt_exit_rows[] = {
     {0, "done, equal or passed"},
     {1, "failed, different or refused"},
     {2, "wrong usage"},
-    {129, "ended by SIGHUP; as for 130 and 143, temporary files are removed and no output is replaced"},
+    {129, "ended by SIGHUP; like 130 and 143: removes temporary files and replaces no output"},
     {130, "ended by SIGINT (Ctrl-C)"},
-    {141, "whoever read the results went away (a closed pipe)"},
+    {141, "the reader of stdout closed the pipe"},
     {143, "ended by SIGTERM"},
     {0, NULL}};
 

@@ -62,7 +62,7 @@ void ckpt_help_markdown(FILE *out) {
       "Generated from the option tables by `ckpt help --markdown`; do not edit.\n\n"
       "    ckpt VERB [options] INPUT... [-o OUTPUT]\n\n"
       "Inputs are files or folders of any known format, recognised by content. Results go to stdout, progress and\n"
-      "messages to stderr. Options and inputs stand in any order; `--` ends options.\n\n"
+      "messages to stderr. Options and inputs come in any order; `--` ends options.\n\n"
       "A message is `ckpt: <file>: tensor '<name>': <what>` on stderr; with `--json` also\n"
       "`{\"status\":\"error\",\"error\":{\"file\",\"tensor\",\"message\"}}` on stdout.\n\n"
       "Sizes: `512M`, `1.5G` (K M G T, 1024-based), `5GB` (KB MB GB TB, 1000-based), or plain bytes. Patterns: globs\n"

@@ -348,9 +348,11 @@ const ckpt_verb ckpt_verb_cat = {
     .forms = "cat PATH TENSOR[a:b,c:d] [--raw]",
     .summary = "print the values of a tensor",
     .details =
-        "A range per axis, as Python slices without a step: a:b, a:, :b, :, or one index; negative numbers count "
-        "from the end. Axes that are not named are taken whole. Quote the argument: the shell reads brackets. "
-        "A line per row of the last axis, with as many digits as it takes to read each value back.\n\n"
+        "Give a range per axis as in Python, without a step: a:b, a:, :b, :, or one index. Negative numbers "
+        "count from the end. Axes without a range are printed whole. Quote the argument, since the shell "
+        "interprets brackets. Prints a line per row of the last axis, with enough digits to read each value "
+        "back exactly.\n"
+        "\n"
         "  ckpt cat model.safetensors 'model.norm.weight[0:8]'",
     .json =
         "{\"status\",\"name\",\"dtype\",\"shape\",\"values\",\"notes\":[]}: values nested as the shape is; NaN and "

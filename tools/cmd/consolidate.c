@@ -6,12 +6,12 @@ static int run(ckpt_args *args) { return ckpt_writing_of(args, (ckpt_writing){.i
 const ckpt_verb ckpt_verb_consolidate = {
     .name = "consolidate",
     .forms = "consolidate IN -o OUT [--dtype [PATTERN=]DTYPE]... [--shard-size SIZE]",
-    .summary = "distributed checkpoint in, one model out",
+    .summary = "write a distributed checkpoint as one model",
     .details =
-        "IN is what the ranks of a training run saved; OUT is a Hugging Face folder or one file. Nothing is gathered "
-        "in "
-        "memory: each tensor's pieces are read where they lie and written where they belong. Config and tokenizer come "
-        "from beside the checkpoint, or from the model that was trained (--like).\n\n"
+        "IN is what the ranks of a training run saved. OUT is a Hugging Face folder or one file. Nothing is "
+        "gathered in memory: ckpt reads each piece of a tensor from its file and writes it to its place. "
+        "Config and tokenizer come from IN's folder, or from the model that was trained (--like).\n"
+        "\n"
         "  ckpt consolidate checkpoint-500/ --like base/ -o model/ --dtype bf16\n"
         "  ckpt consolidate step-1000/ -o model.safetensors",
     .json = "as convert",

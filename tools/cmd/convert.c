@@ -12,19 +12,23 @@ const ckpt_verb ckpt_verb_convert = {
         "convert IN -o OUT.onnx [--external-data | --link] [--graph MODEL.onnx]",
     .summary = "write a checkpoint in another format, dtype or selection",
     .details =
-        "Reads IN once, in bounded memory, and writes OUT: nothing at its path until it is whole. Prints the "
-        "content digest of what was written. What the output cannot hold, or the selection left out, is said.\n\n"
+        "Reads IN once, in bounded memory, and writes OUT. OUT appears when it is whole. Prints the content "
+        "digest of the output. Reports what the output cannot hold and what the selection left out.\n"
+        "\n"
         "  ckpt convert llama/ -o llama.safetensors --dtype bf16\n"
         "  ckpt convert llama/ -o small/ --exclude '*.lora_*' --shard-size 2GB\n"
-        "  ckpt convert a.gguf -o b.gguf --set general.name='My model' --remove tokenizer.chat_template\n\n"
-        "An ONNX model keeps its graph, byte for byte but for the tensors; --graph takes that of another model, "
-        "whose tensors get the values of those of IN that have their names. What it keeps, and what of IN it has no "
-        "place for, is said. With --link no large tensor is copied: OUT.onnx says where in the files of IN its bytes "
-        "stand, and those files stay where they are.\n\n"
-        "  ckpt convert llama/ --graph graph.onnx -o llama/model.onnx --link\n\n"
-        "A new key of GGUF metadata is a bool (true, false), a u32, i32, u64 or i64 (whole numbers: the first that "
-        "holds "
-        "it), an f32 (1.5, 1e-5), or text, which double quotes may enclose.",
+        "  ckpt convert a.gguf -o b.gguf --set general.name='My model' --remove tokenizer.chat_template\n"
+        "\n"
+        "An ONNX model keeps its graph byte for byte; only its tensors change. --graph takes the graph of "
+        "another model and gives its tensors the values of IN's tensors with the same names. It reports "
+        "which of the model's own values stay, and which tensors of IN the graph does not use. --link copies "
+        "no large tensor: OUT.onnx refers to the bytes in IN's files, which must stay in place.\n"
+        "\n"
+        "  ckpt convert llama/ --graph graph.onnx -o llama/model.onnx --link\n"
+        "\n"
+        "A new key of GGUF metadata is a bool (true, false), a whole number, an f32 (1.5, 1e-5), or text, "
+        "optionally in double quotes. A whole number becomes the first of u32, i32, u64 and i64 that holds "
+        "it.",
     .json =
         "{\"status\",\"output\",\"format\",\"n_tensors\",\"n_params\",\"n_bytes\",\"dtype\",\"weights\",\"dropped\":[],"
         "\"n_underflow\",\"underflowed\":[{\"name\",\"n\"}],\"digest\",\"seconds\",\"peak_bytes\",\"notes\":[]}; "

@@ -289,17 +289,21 @@ const ckpt_verb ckpt_verb_diff = {
         "diff A B --requantize [--imatrix FILE]",
     .summary = "compare two checkpoints",
     .details =
-        "Names only in A, only in B, different dtypes, shapes and values (largest absolute and relative "
-        "difference, count, first index). Formats and shards may differ. Exit 0 when equal, 1 when different.\n\n"
-        "Without a tolerance tensors are equal where their bits are: -0.0 and 0.0 differ, and so do NaNs of other "
-        "bits (`bits only`). With --atol or --rtol floating tensors are equal where |a - b| <= atol + rtol * |b|, "
-        "NaN against NaN being equal; another dtype is then listed, but is no difference by itself. Integers are "
-        "compared by bits in any case. Weights that the config ties may be stored once or twice. "
-        "Tensors that are there and not read (quantized ones of torch files) are named; without another difference the "
-        "result is then `not proven equal`, status `problems`, exit 1.\n\n"
-        "--requantize proves that a quantized model is what its source gives: every tensor of A is quantized, or cast, "
-        "to the type of B's, and has to have B's bytes. Weights of importance have to be those that B was made "
-        "with.\n\n"
+        "Reports names only in A, names only in B, and different dtypes, shapes and values. For values it "
+        "gives the largest absolute and relative difference, the count and the first index. Formats and "
+        "shards may differ. Exit 0 when equal, 1 when different.\n"
+        "\n"
+        "Without a tolerance, equal means equal bits: -0.0 differs from 0.0, and NaNs with different bits "
+        "differ (`bits only`). With --atol or --rtol, floating tensors are equal if |a - b| <= atol + rtol * "
+        "|b|, and NaN equals NaN. A different dtype is then listed, but does not count as a difference. "
+        "Integers are always compared by bits. Tied weights may be stored once or twice. Tensors that cannot "
+        "be read (quantized ones of torch files) are listed. If nothing else differs, the result is then "
+        "`not proven equal`, status `problems`, exit 1.\n"
+        "\n"
+        "--requantize proves that a quantized model was made from its source. It quantizes or casts every "
+        "tensor of A to the type of B's tensor, and requires B's bytes. Give the importance matrix that B "
+        "was made with.\n"
+        "\n"
         "  ckpt diff model-f16.gguf model-Q4_K_M.gguf --requantize --imatrix imatrix.gguf",
     .json =
         "{\"status\",\"equal\",\"only_a\":[],\"only_b\":[],\"dtype\":[],\"shape\":[],\"value\":[{\"name\",\"max_abs\","

@@ -491,13 +491,15 @@ const ckpt_verb ckpt_verb_hash = {
         "hash --files PATH...",
     .summary = "content digest, independent of format and shards",
     .details =
-        "Prints `ckpt1:<64 hex>  PATH`. The digest is over names, dtypes, shapes and values: the same model has "
-        "the same digest in every format, however it is sharded, ordered or named on disk. Where a format lost "
-        "bits or tensors a note says so; compare across with --cast f32.\n\n"
-        "A manifest (-o) records each tensor's digest, the naming, --include and --cast, and, without --cast, SHA-256 "
-        "of the side files; `ckpt verify --manifest` checks against it and names the tensors and files that differ. "
-        "With --check, give --cast, --include, --names and --like as "
-        "they were given for the list.\n\n"
+        "Prints `ckpt1:<64 hex>  PATH`. The digest covers names, dtypes, shapes and values. A model has the "
+        "same digest in every format, however its files are sharded, ordered or named. A note tells where a "
+        "format lost bits or tensors; compare such models with --cast f32.\n"
+        "\n"
+        "A manifest (-o) records each tensor's digest, the naming, --include and --cast. Without --cast it "
+        "also records the SHA-256 of the side files. `ckpt verify --manifest` names the tensors and files "
+        "that differ from it. With --check, give the same --cast, --include, --names and --like as when the "
+        "list was made.\n"
+        "\n"
         "  ckpt hash llama/ > llama.sum && ckpt hash --check llama.sum",
     .json =
         "{\"status\",\"hashes\":[{\"path\",\"digest\",\"names\",\"n_tensors\",\"n_bytes\",\"tensors\":[{\"name\","

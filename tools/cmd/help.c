@@ -65,7 +65,7 @@ static int run(ckpt_args *args) {
 const ckpt_verb ckpt_verb_help = {
     .name = "help",
     .forms = "help [VERB]\nhelp --man [VERB]\nhelp --completion SHELL",
-    .summary = "how to use a verb",
+    .summary = "show how to use a verb",
     .json =
         "{\"status\",\"verbs\":[{\"name\",\"summary\",\"forms\",\"json\",\"options\":[{\"name\",\"letter\",\"value\","
         "\"required\",\"repeated\",\"help\"}]}]}",

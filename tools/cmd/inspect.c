@@ -407,18 +407,18 @@ static int run(ckpt_args *args) {
 const ckpt_verb ckpt_verb_inspect = {
     .name = "inspect",
     .forms = "inspect PATH",
-    .summary = "say what a checkpoint is",
+    .summary = "show format, layout, counts and metadata",
     .details =
-        "Format, names, writer, step, ranks, degrees of parallelism and tag (of ZeRO), counts and bytes per role and "
-        "dtype, metadata, config, objects, side "
-        "files, and problems seen in headers. Reads headers only; `ckpt verify` reads everything.",
+        "Prints the format, names, writer, step, ranks, counts and bytes per role and dtype, metadata, "
+        "config, objects and side files. For ZeRO it adds the degrees of parallelism and the tag. It also "
+        "lists problems that headers show. Reads headers only; `ckpt verify` reads everything.",
     .json =
         "{\"status\",\"path\",\"format\",\"version\",\"architecture\",\"names\",\"writer\",\"step\",\"min_ranks\","
         "\"parallel\":{\"world\",\"dp\",\"tp\",\"pp\",\"ep\",\"zero_stage\"},\"tag\",\"n_files\",\"n_tensors\","
         "\"n_params\",\"n_bytes\",\"roles\":[{\"role\",\"dtype\",\"n_tensors\",\"n_elements\",\"n_bytes\"}],"
         "\"metadata\":{},\"config\":{},\"objects\":[{\"name\",\"kind\",\"size\",\"value\"}],\"side_files\":[{\"name\","
-        "\"role\",\"n_bytes\"}],\"notes\":[],\"problems\":[]}: an object's value is itself where it is a scalar, else "
-        "what the text form shows, and parallel is null where the format says no degrees",
+        "\"role\",\"n_bytes\"}],\"notes\":[],\"problems\":[]}: a scalar object's value is the scalar, any other's is "
+        "its text form; parallel is null if the format does not record degrees",
     .sets = CKPT_SET_RUN | CKPT_SET_INPUT,
     .min_inputs = 1,
     .max_inputs = 1,

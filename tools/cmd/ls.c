@@ -244,10 +244,10 @@ const ckpt_verb ckpt_verb_ls = {
     .forms = "ls PATH [--match PATTERN] [--include WHAT] [--stats]",
     .summary = "list tensors",
     .details =
-        "Prints a line per tensor, in byte order of names: name, dtype, shape, bytes; `= NAME` where it has "
-        "another name too. With --include all the files follow that a trainer saved beside the model, each with its "
-        "role (optimizer, scheduler, scaler, sampler, data, rng, trainer, arguments, custom); with --include optimizer "
-        "its optimizer. Reads headers only, unless --stats is given.",
+        "Prints a line per tensor, in byte order of names: name, dtype, shape, bytes, and `= NAME` for each "
+        "further name. With --include all it then lists the files that a trainer saved beside the model. "
+        "Each has a role: optimizer, scheduler, scaler, sampler, data, rng, trainer, arguments or custom. "
+        "With --include optimizer it lists the optimizer's file. Reads headers only, unless --stats is given.",
     .json =
         "{\"status\",\"format\",\"n_params\",\"n_bytes\",\"tensors\":[{\"name\",\"dtype\",\"shape\",\"n_bytes\","
         "\"role\",\"n_extents\"}],\"files\":[{\"name\",\"role\",\"n_bytes\"}],\"notes\":[]}; --stats adds "

@@ -29,10 +29,12 @@ const ckpt_verb ckpt_verb_reshard = {
     .forms =
         "reshard IN -o OUT --to dcp|universal|zero [--world N | --dp N] [--stage 1|2|3] [--drop optimizer] [--zstd "
         "LEVEL]",
-    .summary = "weights and optimizer states for another parallel layout",
+    .summary = "write weights and optimizer states for another parallel layout",
     .details =
-        "Writes the folder OUT as a run on N ranks would have saved it: weights, optimizer states, other items and "
-        "side files, of random states those of the N first ranks. What the format cannot hold is an error.\n\n"
+        "Writes the folder OUT as a run on N ranks would have saved it: weights, optimizer states, other "
+        "objects and side files. It keeps the random states of the first N ranks. Anything that the format "
+        "cannot hold is an error.\n"
+        "\n"
         "  ckpt reshard checkpoint-500/ -o for-16/ --to dcp --world 16\n"
         "  ckpt reshard checkpoint-500/ -o for-3/ --to zero --stage 1 --dp 3\n"
         "  ckpt reshard checkpoint-500/ -o any/ --to universal --dp 8",

@@ -192,18 +192,20 @@ const ckpt_verb ckpt_verb_scan = {
     .forms = "scan PATH...",
     .summary = "judge every pickle in files and folders",
     .details =
-        "Loading a pickle runs what it names. Every regular file is looked at by its content, whatever its suffix: "
-        "pickles of protocols 0 to 5, one behind another; records of torch.save and other zip archives, also where the "
-        "archive is broken; DCP folders; numpy's object arrays; tar; what gzip, zlib and zstd compress. Each name of a "
-        "class or function is tensor data, a known framework class, foreign, or dangerous. The exit status is 1 when "
-        "anything foreign is called or built, anything dangerous is named, an archive is broken, or something could "
-        "not be looked into. Nothing is executed, by this verb or any other.",
+        "Loading a pickle runs what it names. scan reads every regular file and goes by content, not suffix. "
+        "It finds pickles of protocols 0 to 5, also several in a row, and numpy's object arrays. It looks "
+        "into DCP folders, tar and zip archives (torch.save writes zip), also broken ones, and into gzip, "
+        "zlib and zstd streams. It judges each class or function name: tensor data, known framework class, "
+        "foreign, or dangerous. The exit status is 1 if a pickle calls or builds something foreign, names "
+        "something dangerous, or if an archive is broken or a file cannot be examined. No verb of ckpt ever "
+        "executes a pickle.",
     .json =
         "{\"status\",\"problems\":[{\"file\",\"record\",\"message\"}],\"pickles\":[{\"file\",\"record\",\"at\","
         "\"n_pickles\",\"protocol\",\"n_bytes\",\"n_opcodes\",\"verdict\",\"globals\":[{\"name\",\"verdict\",\"first\","
         "\"n_named\",\"n_called\",\"n_built\"}]}],\"n_problems\",\"n_files\",\"n_bytes\",\"n_pickles\",\"n_opcodes\","
-        "\"notes\":[]}; status is ok or problems; \"first\" counts from where the file or record begins; pickles of a "
-        "DCP file that name, call and build the same are one row; \"n_more\" on the last of 1,000 problems counts the "
+        "\"notes\":[]}; status is ok or problems; \"first\" is an offset into the file or record; pickles of a "
+        "DCP file that name, call and build the same things share one row; \"n_more\" on the last of 1,000 problems "
+        "counts the "
         "others",
     .sets = CKPT_SET_RUN,
     .min_inputs = 1,

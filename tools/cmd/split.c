@@ -8,10 +8,9 @@ const ckpt_verb ckpt_verb_split = {
     .forms = "split IN -o OUT --shard-size SIZE [--include WHAT]",
     .summary = "cut a checkpoint into shards",
     .details =
-        "Writes the folder OUT: shards of at most SIZE bytes of tensors, as huggingface_hub cuts them, and their "
-        "index, side files carried; of a GGUF file shards as llama-gguf-split has them. A tensor is never cut; one "
-        "that is larger "
-        "than SIZE has a shard of its own.",
+        "Writes the folder OUT: shards with at most SIZE bytes of tensors each, their index, and the side "
+        "files. Shards are cut as huggingface_hub cuts them; those of a GGUF file as llama-gguf-split does. "
+        "A tensor is never cut. A tensor larger than SIZE gets a shard of its own.",
     .json = "as convert",
     .sets = CKPT_SET_RUN | CKPT_SET_INPUT | CKPT_SET_OUTPUT,
     .min_inputs = 1,

@@ -101,7 +101,7 @@ const ckpt_verb ckpt_verb_tokenize = {
     .summary = "text to token ids",
     .details =
         "A line of ids per text. The model's own special tokens are put around a text (BOS, EOS), as its "
-        "tokenizer says; one that stands in the text is text unless --parse-special. Text that is no UTF-8 "
+        "tokenizer says; one within the text is text unless --parse-special. Text that is no UTF-8 "
         "becomes U+FFFD.\n\n  ckpt tokenize --model llama/ 'Hello, world'",
     .json = "[[1,15043],...]: ids per text",
     .sets = CKPT_SET_RUN,

@@ -436,12 +436,12 @@ const ckpt_verb ckpt_verb_verify = {
     .forms = "verify PATH [--headers] [--digest ckpt1:HEX] [--manifest FILE] [--sums FILE] [--receipt FILE]",
     .summary = "read everything and report every problem",
     .details =
-        "Structure, strict where convert is tolerant (holes, trailing bytes, padding); coverage; checksums that "
-        "the format carries; config and tokenizer against tensors; NaN and infinities in parameters; pickles of "
-        "tensors and side files that would run code. All problems are reported, not only the first; any makes the "
-        "exit status 1. NaN in buffers, all-zero matrices and side files that scan refuses for classes that are not "
-        "known are warnings. Of one kind 1,000 problems and 20 warnings are listed; all are counted. The result "
-        "says what could not be proven.",
+        "Checks structure, coverage, the format's own checksums, config and tokenizer against the tensors, "
+        "and parameters for NaN and infinities. It finds pickles that would run code, also in side files. It "
+        "is strict where convert is tolerant: holes, trailing bytes, padding. It reports every problem, and "
+        "any problem makes the exit status 1. NaN in buffers, all-zero matrices and side files with unknown "
+        "classes are warnings. It lists at most 1,000 problems and 20 warnings of each kind, and counts all. "
+        "The result says what could not be proven.",
     .json =
         "{\"status\",\"problems\":[{\"file\",\"tensor\",\"message\"}],\"warnings\":[...],\"proven\":[...],"
         "\"unproven\":[...],\"n_problems\",\"n_warnings\",\"n_tensors\",\"n_bytes\",\"weights\",\"digest\",\"cast\","

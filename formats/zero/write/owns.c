@@ -1,7 +1,7 @@
 /* owns.c - which files of a folder a former ZeRO or universal checkpoint of ours was, so that --force may replace
  * them: one of another number of ranks, another stage, other states.
  *
- * Of the same step alone: another one's folder is not looked into (tree.h). As layout.c and universal.c
+ * Of the same step alone: another one's folder is not looked into (file_set.h). As layout.c and universal.c
  * name files; whatever DeepSpeed itself has besides (its script, experts, parallel ranks) is none of ours. */
 #include <stdio.h>
 #include <string.h>

@@ -4,7 +4,7 @@
  * grid: each lane does what the reference does, in its order, so no sum is ever split.
  *
  * Another instruction set is a file quant_<set>.c, guarded by its architecture, and a line in ckpt_quant_level_at: what
- * belongs to x86 stands in quant_avx2*, avx512.c and that function alone. For NEON (quant_neon.c) the file has
+ * belongs to x86 is in avx2*.c, avx512*.c and that function alone. For NEON (quant_neon.c) the file has
  * LANES 8, an empty TARGET, vf and vm as the compiler's vectors of 32 bytes and the functions on them of avx2.c,
  * includes the three quant_lanes*.h and fills its table; its min and max have to give the second operand where both are
  * equal or one is a NaN, as on x86. */

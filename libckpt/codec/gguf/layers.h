@@ -1,4 +1,4 @@
-/* layers.h - the layer that a GGUF name is of, and llama.cpp's order of tensors. */
+/* layers.h - the layer of a GGUF name, and llama.cpp's order of tensors. */
 #ifndef CKPT_CODEC_GGUF_LAYERS_H
 #define CKPT_CODEC_GGUF_LAYERS_H
 

@@ -7,7 +7,7 @@
 
 #include "libckpt/index/index.h"
 
-/* As they stand in files (ggml's gguf.h). */
+/* The numbers that files use (ggml's gguf.h). */
 typedef enum ckpt_gguf_type {
   CKPT_GGUF_U8,
   CKPT_GGUF_I8,
@@ -37,8 +37,8 @@ const char *ckpt_gguf_type_name(uint32_t type);
 /* Bytes of a scalar; 0 for strings, arrays and what is no type. */
 uint32_t ckpt_gguf_type_bytes(uint32_t type);
 
-/* Whether a key says what part of a model a file is: split.no, split.count or split.tensors.count. They are none of the
- * model's metadata. */
+/* Whether a key says what part of a model a file is: split.no, split.count or split.tensors.count. They are not
+ * metadata of the model. */
 bool ckpt_gguf_is_part_key(const char *key);
 
 #define CKPT_GGUF_TEXT_BYTES 40 /* of a scalar as text, terminated */
@@ -57,9 +57,9 @@ ckpt_status ckpt_gguf_value_new(const ckpt_value **out, ckpt_arena *arena, uint3
 ckpt_status ckpt_gguf_value_of(const ckpt_value **out, ckpt_arena *arena, uint32_t type, uint64_t number,
                                ckpt_error *err);
 
-/* What `--set KEY=TEXT` means: of the type that the key's value has now (NULL: there is none; then `true`, `false`:
- * bool, whole numbers: u32, i32, u64 or i64, the first that holds them, other numbers: f32, anything else: text, also
- * what stands in double quotes). *typed stays NULL for a text, which is then *text. EINVAL: not of that type, an array.
+/* Parses the TEXT of `--set KEY=TEXT`. A key that exists keeps its type. A new key (now is NULL) gets one: bool for
+ * `true` and `false`; the first of u32, i32, u64 and i64 that holds a whole number; f32 for other numbers; else text,
+ * optionally in double quotes. *typed stays NULL for text, which goes to *text. EINVAL: not of that type, or an array.
  */
 ckpt_status ckpt_gguf_value_parse(const ckpt_meta *now, const char *given, ckpt_arena *arena, const ckpt_value **typed,
                                   const char **text, ckpt_error *err);

@@ -1,9 +1,8 @@
-/* cut.h - how tensor-parallel ranks of a ZeRO checkpoint cut tensors among them. docs/formats/zero.md has the
- * rules.
+/* cut.h - how the tensor-parallel ranks of a ZeRO checkpoint cut tensors. docs/formats/zero.md has the rules.
  *
- * Each rank has a SLICE, a tensor of its own. A STRIP is a run of a slice's places along the one axis that is cut;
- * strips of all slices make up the tensor. universal_checkpoint_info, by which DeepSpeed itself puts slices together,
- * says by patterns on names which they are. */
+ * Each rank has a SLICE, which is a tensor. A STRIP is a run of a slice's places along the axis that is cut; the strips
+ * of all slices make up the tensor. universal_checkpoint_info, which DeepSpeed itself uses to join slices, gives the
+ * strips by patterns on names. */
 #ifndef CKPT_CODEC_PARALLEL_CUT_H
 #define CKPT_CODEC_PARALLEL_CUT_H
 
@@ -12,7 +11,7 @@
 
 #define CKPT_ZERO_RULES "universal_checkpoint_info" /* in a model file, and among the objects of an index */
 
-/* ---- rules.c: what universal_checkpoint_info says of a name ---- */
+/* ---- rules.c: the rules of universal_checkpoint_info for a name ---- */
 
 typedef enum ckpt_zero_rule {
   CKPT_ZERO_REPLICATED,
@@ -31,31 +30,31 @@ typedef enum ckpt_zero_rule {
 enum { CKPT_ZERO_MAX_PATTERNS = 1 << 20 };
 typedef struct ckpt_zero_rules ckpt_zero_rules;
 
-/* What a rule says of a name: its pattern, and what stands under that. pattern NULL: nothing. */
+/* The rule for a name: its pattern and that pattern's value. pattern NULL: no rule. */
 typedef struct ckpt_zero_said {
   const char *pattern;
   const ckpt_object *value;
 } ckpt_zero_said;
 
-/* The rules of a model file of n_bytes. *out is NULL where there is no pattern. The object has to live as long. */
+/* The rules of a model file of n_bytes. *out is NULL if there is no pattern. The object must outlive the rules. */
 ckpt_status ckpt_zero_rules_new(ckpt_zero_rules **out, const ckpt_object *info, const char *path, uint64_t n_bytes,
                                 ckpt_error *err);
 void ckpt_zero_rules_free(ckpt_zero_rules *rules); /* NULL is fine */
 
-/* What the rules say of a name. EFORMAT: two patterns of one list; ELIMIT: patterns take too many steps. */
+/* The rules for a name. EFORMAT: two patterns of one list match; ELIMIT: patterns take too many steps. */
 ckpt_status ckpt_zero_rules_find(ckpt_zero_rules *rules, const char *name, ckpt_zero_said said[CKPT_ZERO_N_RULES],
                                  ckpt_error *err);
 
-/* Whether a text is in one of the patterns. NULL is fine. */
+/* Whether one of the patterns contains the text. Accepts NULL. */
 bool ckpt_zero_rules_mention(const ckpt_zero_rules *rules, const char *text);
 
-/* The first pattern of a list that has matched none of the names so far, and how many such there are; NULL: none. */
+/* The first pattern of a list that has matched no name so far, and the number of such patterns; or NULL. */
 const char *ckpt_zero_rules_unused(const ckpt_zero_rules *rules, uint32_t *n);
 
 /* Counts what of the file a rule is, n bytes at least; false: more than there are, for one stands for many. */
 bool ckpt_zero_rules_spend(ckpt_zero_rules *rules, uint64_t n);
 
-/* Rows of a vocabulary (original_vocab_size); -1: not said. */
+/* Rows of a vocabulary (original_vocab_size); -1 if unknown. */
 int64_t ckpt_zero_rules_vocabulary(const ckpt_zero_rules *rules);
 
 /* ---- cut.c: strips ---- */

@@ -59,7 +59,7 @@ typedef struct ckpt_pickle_machine {
   uint64_t n_nodes;
   uint64_t n_wanted; /* bytes of the last request for memory */
   uint64_t n_before; /* bytes that the arena had taken when this pickle began */
-  uint64_t n_ahead;  /* bytes of input that are there and about to be taken */
+  uint64_t n_ahead;  /* bytes of input that are available and will be taken next */
   uint64_t n_copied; /* bytes copied from one node to another */
   ckpt_object *none, *yes, *no, *empty_tuple;
   ckpt_object *ints[PICKLE_CACHED_INTS];
@@ -200,8 +200,8 @@ ckpt_status ckpt_pickle_contents(ckpt_pickle_machine *m, ckpt_object *object, ck
 ckpt_status ckpt_pickle_add_extra(ckpt_pickle_machine *m, ckpt_object *object, ckpt_object_extra extra,
                                   ckpt_object *value);
 
-/* Counts n bytes that one opcode copies from nodes that are there already; ELIMIT where copies are what the pickle is
- * made of (a large list copied again and again through the memo). */
+/* Counts n bytes that one opcode copies from existing nodes. ELIMIT if the pickle consists mostly of copies (a large
+ * list copied again and again through the memo). */
 ckpt_status ckpt_pickle_copied(ckpt_pickle_machine *m, uint64_t n_bytes);
 
 /* ---- values and names --------------------------------------------------------------------------------------- */
@@ -233,7 +233,7 @@ void ckpt_pickle_check_args(ckpt_pickle_machine *m, const ckpt_object *args);
 /* Counts, of a name that is called, what honest files do not do with it. */
 ckpt_status ckpt_pickle_check_call(ckpt_pickle_machine *m, ckpt_pickle_global *global, const ckpt_object *args);
 
-/* Whether a state sets attributes that Python itself goes by: __class__, __dict__, __setstate__. */
+/* Whether a state sets attributes that Python itself uses: __class__, __dict__, __setstate__. */
 ckpt_status ckpt_pickle_check_state(ckpt_pickle_machine *m, const ckpt_object *state, bool *is_misuse);
 
 /* Whether a state is one of those that honest files give to what this global made. */

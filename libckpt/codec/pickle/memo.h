@@ -1,8 +1,8 @@
 /* memo.h - a pickle's memo: numbers to nodes.
  *
- * Picklers number objects from 0, so a number is smaller than the count of bytes read so far, also where someone took
- * unused PUTs out: such entries lie in an array, which is thus linear in the input. A file may use any number; what no
- * pickler writes goes to a small map. The map is limited because its hash is no secret. */
+ * Picklers number objects from 0, so a number is smaller than the count of bytes read so far, even if unused PUTs were
+ * removed. Such entries are in an array, which is linear in the input. Other numbers, which no pickler writes, go to a
+ * small map. The map is limited because its hash is not secret. */
 #ifndef CKPT_CODEC_PICKLE_MEMO_H
 #define CKPT_CODEC_PICKLE_MEMO_H
 
@@ -18,7 +18,8 @@ typedef struct ckpt_pickle_memo {
   uint64_t n; /* different numbers in use */
 } ckpt_pickle_memo;
 
-/* Puts a node under a number, in place of what is there; n_read: bytes of input so far. ENOMEM, ELIMIT (no message). */
+/* Stores a node under a number, replacing an earlier one; n_read: bytes of input so far. ENOMEM, ELIMIT (no message).
+ */
 ckpt_status ckpt_pickle_memo_put(ckpt_pickle_memo *memo, uint64_t number, uint64_t n_read, ckpt_object *object);
 
 /* Bytes that it takes, and how many more it will with a number put. */

@@ -1,9 +1,9 @@
-/* object.h - an object graph printed as a pickle of protocol 2; the inverse of pickle.h.
+/* object.h - prints an object graph as a pickle of protocol 2; the inverse of pickle.h.
  *
- * What is read back equals what was printed (ckpt_object_equal): nodes that are shared stay shared, lists and dicts may
- * hold themselves. A tuple or a call that holds itself, which no pickle can say, has None in that place. Nothing is
- * judged here: whoever prints what others will load decides before what is in the graph. Time and output are linear in
- * the graph, its depth costs memory only. */
+ * Reading it back gives an equal graph (ckpt_object_equal). Shared nodes stay shared, and lists and dicts may hold
+ * themselves. A tuple or call that holds itself gets None in that place, since no pickle can express it. This code
+ * judges nothing: the caller decides what the graph may hold. Time and output are linear in the graph; depth costs only
+ * memory. */
 #ifndef CKPT_CODEC_PICKLE_OBJECT_H
 #define CKPT_CODEC_PICKLE_OBJECT_H
 

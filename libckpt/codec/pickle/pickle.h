@@ -13,9 +13,10 @@
  *
  * What is plain data in the end is data: collections.OrderedDict is a DICT (its attributes, as torch's _metadata, its
  * state), set and frozenset a SET, bytearray BYTES, `_codecs.encode(text, "latin1")` (bytes below protocol 3) BYTES,
- * copyreg._reconstructor(cls, object, None) (objects below protocol 2) a NEW. The class of a container that is not
- * the kind's own stands in its name. Text of Python 2 (STRING) is TEXT where it is UTF-8, else BYTES. Text may hold
- * lone surrogates, encoded as UTF-8 would (ED A0 80 to ED BF BF). Small integers and None are shared nodes.
+ * copyreg._reconstructor(cls, object, None) (objects below protocol 2) a NEW. The name of a
+ * container holds its class if that is not the kind's own. Text of Python 2 (STRING) is TEXT where it is UTF-8, else
+ * BYTES. Text may hold lone surrogates, encoded as UTF-8 would (ED A0 80 to ED BF BF). Small integers and None are
+ * shared nodes.
  *
  * Memory is linear in what was read (test: PickleTest.MemoryIsLinear), whatever the input: nothing is copied more
  * often than a constant times the bytes that asked for it. */
@@ -174,9 +175,10 @@ bool ckpt_pickle_has_name(const ckpt_pickle_report *report, bool with_extensions
 /* "tensor data", "known framework class", "foreign", "dangerous"; static storage. */
 const char *ckpt_pickle_verdict_name(ckpt_pickle_verdict verdict);
 
-/* Whether a pickle calls something that calls what it is handed (copyreg.__newobj__, a rebuild function of torch, ...),
- * or gives attributes to an object whose class may call them (an optimizer's __setstate__ calls state.get, a hash or
- * a dict() of an object its methods): then a name that it only speaks of may be called too. */
+/* Whether names that a pickle only mentions may be called too. That is so if it calls a function that calls its
+ * arguments (copyreg.__newobj__, torch's rebuild functions, ...). It is also so if it gives attributes to an object
+ * whose class may call them: an optimizer's __setstate__ calls state.get, and hash() or dict() call an object's
+ * methods. */
 bool ckpt_pickle_hands_over(const ckpt_pickle_report *report);
 
 /* The worst verdict over a report; a call of a value, a changed class and an extension code are FOREIGN. *global (may

@@ -1,4 +1,4 @@
-/* safetensors.h - the safetensors header: read into an index, and laid out again. What several formats contain.
+/* safetensors.h - reads the safetensors header into an index and lays it out. Several formats contain it.
  *
  * n (u64, little-endian), n bytes of JSON, then the payload that the header's data_offsets count from:
  *   {"__metadata__":{"key":"text",...},"name":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},...}
@@ -20,12 +20,12 @@ bool ckpt_safetensors_probe(const uint8_t *head, size_t n_head);
  * tensor besides the index. */
 ckpt_status ckpt_safetensors_read(ckpt_index *index, uint32_t file, ckpt_error *err);
 
-/* What one file of a source holds from byte `begin` on, as an index of its own, not finished, whose source stays the
- * caller's. As above; what is broken in it is told as defects says, and left out. */
+/* The content of one file of a source from byte `begin` on, as a separate, unfinished index; the caller keeps the
+ * source. As above; broken parts go to defects and are left out. */
 ckpt_status ckpt_safetensors_read_alone(ckpt_index **out, ckpt_source *source, uint32_t file, uint64_t begin,
                                         ckpt_defects *defects, ckpt_error *err);
 
-/* After the last file and before names change: refuses a name that stands twice, naming both files, and reduces
+/* After the last file and before names change: refuses a duplicate name, naming both files, and reduces
  * metadata to one entry per key (the value first in byte order; a note says where files differ). */
 ckpt_status ckpt_safetensors_merge(ckpt_index *index, ckpt_error *err);
 

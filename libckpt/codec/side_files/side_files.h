@@ -1,5 +1,5 @@
-/* side_files.h - side files of the folders that formats read and write: what lies beside the tensors belongs to the
- * model, and is carried as it is, but that the dtype in config.json follows what was written. */
+/* side_files.h - side files of the folders that formats read and write. They belong to the model and are copied
+ * unchanged; only the dtype in config.json follows the output. */
 #ifndef CKPT_CODEC_SIDE_FILES_SIDE_FILES_H
 #define CKPT_CODEC_SIDE_FILES_SIDE_FILES_H
 

@@ -1,8 +1,8 @@
-/* zip.h - the directory of a zip archive that lies in a slice of a source's file: names, sizes, and where payloads are.
+/* zip.h - the directory of a zip archive in a slice of a source's file: names, sizes, and places of payloads.
  *
- * Nothing is unpacked here. Every entry is checked against the slice, its local header and its neighbours before
- * the archive opens, in time n log n and memory proportional to the entries; what readers of zip files differ
- * about is refused (see zip.c). Names are labels only: they are never used as paths. */
+ * It unpacks nothing. Before the archive opens, it checks every entry against the slice, its local header and its
+ * neighbours, in time n log n and memory proportional to the entries. It refuses whatever zip readers interpret
+ * differently (see zip.c). Names are labels and never used as paths. */
 #ifndef CKPT_CODEC_ZIP_ZIP_H
 #define CKPT_CODEC_ZIP_ZIP_H
 
@@ -63,9 +63,9 @@ uint32_t ckpt_zip_count(const ckpt_zip *zip);
 const ckpt_zip_entry *ckpt_zip_at(const ckpt_zip *zip, uint32_t number);    /* number < count */
 const ckpt_zip_entry *ckpt_zip_find(const ckpt_zip *zip, const char *name); /* see above */
 
-/* Looks at the bytes around an entry's payload that reading goes without, for `verify`: the whole local header against
- * the directory, its extra fields, which PyTorch fills up with 'Z', the descriptor behind the payload, and bytes that
- * are no entry's. EFORMAT names the entry; EIO, ENOMEM. */
+/* For `verify`: checks the bytes around an entry's payload that reading does not need. These are the local header
+ * (against the directory), its extra fields, which PyTorch fills with 'Z', the descriptor after the payload, and bytes
+ * of no entry. EFORMAT names the entry; EIO, ENOMEM. */
 ckpt_status ckpt_zip_check(const ckpt_zip *zip, uint32_t number, ckpt_source *source, uint32_t file, ckpt_error *err);
 
 #endif

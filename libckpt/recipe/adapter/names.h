@@ -23,7 +23,7 @@ typedef struct ckpt_adapter_name {
   char wanted[CKPT_ADAPTER_NAME]; /* the base's tensor: `module`.weight or .bias, or the name as it is */
 } ckpt_adapter_name;
 
-/* Takes a name apart. EFORMAT where it is none that PEFT gives. */
+/* Takes a name apart. EFORMAT: PEFT gives no such name. */
 ckpt_status ckpt_adapter_name_parse(ckpt_adapter_name *out, const char *name, ckpt_error *err);
 
 /* The tensor of the base that is called so, with or without the prefix of its family's base model; NULL: none. */

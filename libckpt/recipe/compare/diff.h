@@ -1,10 +1,10 @@
-/* diff.h - two indexes as a proof that finds every difference between them in one read of each.
+/* diff.h - finds every difference between two indexes, in one read of each.
  *
- * Tensors meet by name or alias, whatever format, shards and order. Without a tolerance two tensors are equal where all
- * their bits are: -0.0 against 0.0 or another NaN payload is a difference (max_abs 0, counted in n_bits). With one,
- * floating and complex tensors are equal where |a - b| <= atol + rtol * |b| throughout, NaN against NaN counting as
- * equal; a difference in dtype alone is then none. All other dtypes are compared by bits in any case.
- * A pair that the config ties counts as one tensor: stored once on one side and twice, equal, on the other is equal. */
+ * Tensors pair by name or alias, whatever the format, shards and order. Without a tolerance, equal means equal bits:
+ * -0.0 differs from 0.0, and so do two NaN payloads (max_abs 0, counted in n_bits). With one, floating and complex
+ * tensors are equal if |a - b| <= atol + rtol * |b| everywhere; NaN equals NaN, and another dtype alone does not count.
+ * Other dtypes are always compared by bits. A pair that the config ties is one tensor: stored once here and twice there
+ * is equal. */
 #ifndef CKPT_RECIPE_COMPARE_DIFF_H
 #define CKPT_RECIPE_COMPARE_DIFF_H
 
@@ -15,19 +15,19 @@ typedef struct ckpt_diff_options {
   ckpt_dtype cast;     /* both sides are taken as this dtype first; NONE: as stored */
   bool has_tolerance;
   ckpt_tolerance tolerance;
-  bool requantizes;          /* a is quantized to the types of b first, so that equal means: b was made from a */
-  const ckpt_index *imatrix; /* the importance with which it is; NULL: none */
+  bool requantizes;          /* first quantizes a to the types of b, so that equal means: b was made from a */
+  const ckpt_index *imatrix; /* the importance for that; or NULL */
 } ckpt_diff_options;
 
 /* A tensor of either side, or one of each. Borrowed from the indexes and the diff. */
 typedef struct ckpt_diff_pair {
   const char *name;                  /* in a, else in b */
-  const ckpt_tensor *a, *b;          /* NULL: not there */
+  const ckpt_tensor *a, *b;          /* NULL: missing */
   const ckpt_tensor *kept;           /* one side NULL: the tensor that the config ties this one to, compared with it */
   ckpt_dtype dtype_a, dtype_b;       /* after the cast */
   bool by_value;                     /* within the tolerance is equal; else bits decide */
   bool has_shapes;                   /* one shape on both sides */
-  bool is_compared;                  /* not so where shape or dtype decide, or only one side has it */
+  bool is_compared;                  /* false if shape or dtype decide, or one side lacks it */
   const ckpt_difference *difference; /* after the run; NULL: not compared */
 } ckpt_diff_pair;
 
@@ -42,7 +42,7 @@ typedef struct ckpt_diff {
   ckpt_arena arena; /* of differences */
 } ckpt_diff;
 
-/* What a pair has come to, after the run. */
+/* The result for a pair, after the run. */
 typedef enum ckpt_diff_kind {
   CKPT_DIFF_EQUAL,
   CKPT_DIFF_TIED, /* stored by one side only, but equal to what the config ties it to: no difference */
@@ -54,8 +54,8 @@ typedef enum ckpt_diff_kind {
   CKPT_DIFF_VALUE
 } ckpt_diff_kind;
 
-/* Pairs the tensors of two indexes. EINVAL (include), EFORMAT and EDIFFERENT (an importance matrix that is none, or of
- * another model), ENOMEM. */
+/* Pairs the tensors of two indexes. EINVAL (include), EFORMAT and EDIFFERENT (an invalid importance matrix, or one
+ * of another model), ENOMEM. */
 ckpt_status ckpt_diff_new(ckpt_diff **out, const ckpt_index *a, const ckpt_index *b, const ckpt_diff_options *options,
                           ckpt_error *err);
 

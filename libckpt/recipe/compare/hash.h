@@ -1,4 +1,4 @@
-/* hash.h - digests of the tensors of an index, and its own: rows that go nowhere but into their digests. */
+/* hash.h - digests of the tensors of an index and of the whole: rows that are digested and not written. */
 #ifndef CKPT_RECIPE_COMPARE_HASH_H
 #define CKPT_RECIPE_COMPARE_HASH_H
 
@@ -18,10 +18,10 @@ ckpt_status ckpt_hashing_start(ckpt_hashing *hashing, const ckpt_index *from, co
                                ckpt_error *err);
 void ckpt_hashing_end(ckpt_hashing *hashing); /* a zeroed one is fine */
 
-/* The tensor at a place, or NULL where it takes no part. */
+/* The tensor at a place, or NULL if it is not included. */
 const ckpt_tensor *ckpt_hashing_at(const ckpt_hashing *hashing, size_t place);
 
-/* Whether a digest was taken: of what could not be read there is none, and all its bytes are zero. */
+/* Whether a digest was taken. For an unreadable tensor all its bytes are zero. */
 bool ckpt_digest_is_taken(const ckpt_digest *digest);
 
 /* As ckpt_proof's add and take; EUNSUPPORTED for a cast of what needs its scales. */
@@ -35,8 +35,8 @@ ckpt_proof ckpt_hashing_proof(ckpt_hashing *hashing);
  * counts once; EDIFFERENT where its two differ. */
 ckpt_status ckpt_hashing_result(const ckpt_hashing *hashing, ckpt_digest *out, ckpt_error *err);
 
-/* Whether two namings can give one name to one tensor: they are equal, or of no architecture ("stored", "hf:any/1"),
- * which are the same where nothing wraps the names. */
+/* Whether two namings can give a tensor the same name: they are equal, or both without architecture ("stored",
+ * "hf:any/1"), which agree if nothing wraps the names. */
 bool ckpt_names_agree(const char *a, const char *b);
 
 #endif

@@ -1,7 +1,7 @@
-/* prove.h - rows that are read and written nowhere (digests, statistics, comparisons), run a slice at a time.
+/* prove.h - runs rows that are read but not written (digests, statistics, comparisons), a slice at a time.
  *
- * Such rows do not depend on each other, so a plan never needs to hold all of them: a proof over a million tensors
- * takes the memory of a plan of CKPT_PROOF_SLICE of them, beside the results that it keeps. */
+ * Such rows do not depend on each other, so no plan needs all of them. A proof over a million tensors takes the memory
+ * of a plan of CKPT_PROOF_SLICE tensors, plus its results. */
 #ifndef CKPT_RECIPE_COMPARE_PROVE_H
 #define CKPT_RECIPE_COMPARE_PROVE_H
 
@@ -12,15 +12,15 @@
 /* What is to be proven of `n` items: tensors, or pairs of them. */
 typedef struct ckpt_proof {
   size_t n;
-  uint64_t n_bytes; /* that all of it reads, for the progress of the whole; about */
+  uint64_t n_bytes; /* about how much all of it reads, for progress */
   bool allow_overflow;
   void *arg; /* given to add and take */
   /* Adds the rows of items [first, end) to an empty plan. */
   ckpt_status (*add)(void *arg, ckpt_plan *plan, size_t first, size_t end, ckpt_error *err);
   /* Takes their results out of the plan, which has run and is about to go. */
   ckpt_status (*take)(void *arg, const ckpt_plan *plan, size_t first, size_t end, ckpt_error *err);
-  /* Told of each item whose stored bytes are broken, which has no result; the others are proven all the same. NULL: the
-   * whole fails at the first. */
+  /* Receives each item whose stored bytes are broken, and which has no result; the proof continues. NULL: it fails at
+   * the first. */
   ckpt_status (*pass)(void *arg, size_t item, ckpt_status status, const ckpt_error *defect, ckpt_error *err);
 } ckpt_proof;
 

@@ -1,11 +1,11 @@
-/* convert.h - an index and a selection become rows of a plan: what convert, split, join and consolidate share. */
+/* convert.h - turns an index and a selection into rows of a plan, for convert, split, join, consolidate and reshard. */
 #ifndef CKPT_RECIPE_CONVERT_CONVERT_H
 #define CKPT_RECIPE_CONVERT_CONVERT_H
 
 #include "libckpt/recipe/quantize/quantize.h"
 #include "libckpt/recipe/select/select.h"
 
-/* What one of several outputs asks for; the plan's output number is its place in the array. */
+/* One of several outputs; its place in the array is the plan's output number. */
 typedef struct ckpt_convert_target {
   const char *path;
   const char *to; /* format, or NULL: from the suffix */
@@ -15,7 +15,7 @@ typedef struct ckpt_convert_target {
   ckpt_format_values values; /* options of its format; of another one where one of the outputs has that */
 } ckpt_convert_target;
 
-/* All that a writing verb was asked for. Everything is borrowed. */
+/* A writing verb's request. Everything is borrowed. */
 typedef struct ckpt_convert_request {
   const char *verb; /* the command's, for receipts */
   const ckpt_index *from;
@@ -33,17 +33,17 @@ typedef struct ckpt_convert_request {
 } ckpt_convert_request;
 
 /* Fills an empty plan with the rows of a conversion to every target in one read: outputs are numbered as the targets.
- * Fails with EINVAL (what no output has a use for; an output that is, lies in, or contains an input), EEXIST (output,
- * colliding names), ENOTFOUND (idle patterns, nothing left to write), EUNSUPPORTED (a cast of a weight that needs its
- * scales). */
+ * Fails with EINVAL (an option that no output uses; an output equal to, inside, or containing an input), EEXIST
+ * (output, colliding names), ENOTFOUND (a pattern without a match, nothing to write), EUNSUPPORTED (a cast of a weight
+ * that needs its scales). */
 ckpt_status ckpt_convert_plan(ckpt_plan *plan, const ckpt_convert_request *request, ckpt_error *err);
 
 /* What --include is for an output of this format: as asked for, or the format's default. */
 const char *ckpt_convert_include(const ckpt_convert_options *options, const ckpt_format *format);
 
 /* Runs a convert plan and commits its outputs in order, then the receipt where there is one (a sink not open yet, the
- * caller's; see ckpt_plan_sink and ckpt_receipt_plan). Outputs have the digest that their readers will find (`ckpt
- * hash`): of the tensors of the model, by the names that they have for whoever opens the output. */
+ * caller's; see ckpt_plan_sink and ckpt_receipt_plan). An output's digest is what `ckpt hash` will give
+ * for it: over the model's tensors, under the names that its readers see. */
 ckpt_status ckpt_convert_run(ckpt_plan *plan, const ckpt_convert_request *request, const ckpt_run_options *run,
                              ckpt_sink *receipt, ckpt_error *err);
 

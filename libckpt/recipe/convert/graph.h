@@ -1,4 +1,4 @@
-/* graph.h - a model's graph with other weights: what `convert IN --graph MODEL` writes. */
+/* graph.h - gives a model's graph other weights, for `convert IN --graph MODEL`. */
 #ifndef CKPT_RECIPE_CONVERT_GRAPH_H
 #define CKPT_RECIPE_CONVERT_GRAPH_H
 

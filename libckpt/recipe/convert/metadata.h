@@ -1,12 +1,12 @@
-/* metadata.h - what --set and --remove do to the metadata of an output. */
+/* metadata.h - applies --set and --remove to an output's metadata. */
 #ifndef CKPT_RECIPE_CONVERT_METADATA_H
 #define CKPT_RECIPE_CONVERT_METADATA_H
 
 #include "libckpt/plan/plan.h"
 
-/* Removes keys, then sets them, in the described index of an output: a value that is there keeps its place and type, a
- * new one stands at the end (types: ckpt_gguf_value_parse). EINVAL: the format has no typed metadata, a value that is
- * none of its type, one that would break the file; ENOTFOUND: a key to remove that is not there. */
+/* Removes keys, then sets them, in an output's described index. An existing value keeps its place and type, a new one
+ * goes to the end (types: ckpt_gguf_value_parse). EINVAL: the format has no typed metadata, the value does not fit its
+ * type, or it would break the file. ENOTFOUND: a key to remove is missing. */
 ckpt_status ckpt_metadata_edit(ckpt_output *output, const ckpt_convert_options *options, ckpt_error *err);
 
 #endif

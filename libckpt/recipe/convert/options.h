@@ -1,7 +1,7 @@
 /* options.h - what a run can be asked for: one row per option, which the command's parser and help, receipts and their
  * replay all read.
  *
- * Rows of verbs that write stand in libckpt/recipe/convert/options.def. The command adds its own to them
+ * libckpt/recipe/convert/options.def has the rows of verbs that write. The command adds its own to them
  * (tools/cli/options.def). A row says what the option is called, what its value is, which verbs take it, where the
  * value goes, and under which key receipts keep it. */
 #ifndef CKPT_RECIPE_CONVERT_OPTIONS_H

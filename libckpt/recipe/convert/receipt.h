@@ -1,7 +1,7 @@
-/* receipt.h - what a writing verb did, so that it can be done again: inputs, options, decisions, digests.
+/* receipt.h - records what a writing verb did, so that it can be repeated: inputs, options, decisions, digests.
  *
- * A receipt is JSON without times or host names: the same run gives the same bytes. Replaying one opens its inputs
- * anew, rebuilds the plan from verb and options, and runs it into the digest, writing nothing. */
+ * A receipt is JSON without times or host names, so the same run gives the same bytes. A replay opens the inputs again,
+ * rebuilds the plan from verb and options, and runs it into the digest without writing. */
 #ifndef CKPT_RECIPE_CONVERT_RECEIPT_H
 #define CKPT_RECIPE_CONVERT_RECEIPT_H
 
@@ -27,22 +27,22 @@ ckpt_status ckpt_receipt_imatrix(const ckpt_plan *plan, const ckpt_convert_reque
 ckpt_status ckpt_receipt_graph(const ckpt_plan *plan, const ckpt_convert_request *request, ckpt_digest *out,
                                ckpt_error *err);
 
-/* What of the input its digest is of: --include of the outputs, everything where they differ. */
+/* What the input's digest covers: the outputs' --include, or everything if they differ. */
 const char *ckpt_receipt_include(const ckpt_plan *plan, const ckpt_convert_request *request);
 
 /* The tensor of the input that a row is made from: its first leaf. */
 const ckpt_tensor *ckpt_receipt_source(const ckpt_expr *expr);
 
-/* Told of each thing in which a replay differs from its receipt: file, tensor and message; the status is EDIFFERENT. A
- * status of CKPT_OK is a remark: something to know that is no difference. */
+/* Receives each difference between a replay and its receipt: file, tensor and message, status EDIFFERENT. With status
+ * CKPT_OK it is a remark, not a difference. */
 typedef void ckpt_receipt_problem(void *arg, const ckpt_error *problem);
 
-/* Replays the receipt at path `receipt` and compares with what it records of `output`, which is one of its outputs (the
- * only one where it has one; else by its path, as it was given or from the receipt's folder, or by its content and last
- * name), and with what stands there now. Reads inputs and output once, an output that goes by its content twice.
- * Succeeds when it could compare: then `report` (arg first) has been called for each difference, and *has_side_files
- * (may be NULL) says whether side files were among what is recorded (older receipts have none). Fails with EFORMAT for
- * what is no receipt, ENOTFOUND (receipt, input, output not among several), and as ckpt_open and a run do. */
+/* Replays the receipt at path `receipt`. Compares the result with what it records of `output`, and with the files there
+ * now. A receipt of several outputs finds `output` by its path (as given, or from the receipt's folder), else by
+ * content and last name. Reads inputs and output once, an output that it finds by content twice. Succeeds if it could
+ * compare: then it has called `report` (arg first) for each difference. *has_side_files (may be NULL): the receipt
+ * records side files; older ones do not. Fails with EFORMAT (not a receipt), ENOTFOUND (receipt, input, or no such
+ * output), and as ckpt_open and a run do. */
 ckpt_status ckpt_receipt_replay(const char *receipt, const char *output, const ckpt_run_options *run,
                                 ckpt_receipt_problem *report, void *arg, bool *has_side_files, ckpt_error *err);
 

@@ -1,17 +1,17 @@
-/* training.h - what rows a training run needs that goes on from an output, beside those of its input. */
+/* training.h - the rows that a training run needs to continue from an output, beyond those of its input. */
 #ifndef CKPT_RECIPE_CONVERT_TRAINING_H
 #define CKPT_RECIPE_CONVERT_TRAINING_H
 
 #include "libckpt/plan/plan.h"
 
 /* For an output whose format keeps masters, when all rows of `from` are there:
- * - a parameter that a master stood for is what the model computed with again;
- * - a trained parameter has a master: where the input has none, its own values as f32; in stage 3 it is what that is;
- * - the step of a group of parameters, which is one value, stands in the group, as a FLOAT where it was a tensor and
- *   the group has not the same as an INT, and each parameter of it has it, as an f32 tensor.
- * So the rows are what a reader of the output finds; which of them files hold once is the format's affair.
- * Groups name their parameters. EUNSUPPORTED for states of a parameter that is not there or in no group, masters of
- * another shape than it, and steps that differ within a group. */
+ * - A parameter that a master replaced is again what the model computed with.
+ * - A trained parameter has a master: if the input has none, its own values as f32. In stage 3 it equals the master.
+ * - A param group has one step: a FLOAT if it was a tensor, unless the group has the same as an INT. Each of its
+ *   parameters has it as an f32 tensor.
+ * So a reader of the output finds these rows; the format decides which of them its files hold once.
+ * Groups name their parameters. EUNSUPPORTED: states of a parameter that is missing or in no group, a master of another
+ * shape, or steps that differ within a group. */
 ckpt_status ckpt_training_rows(ckpt_plan *plan, uint32_t sink, const ckpt_index *from, ckpt_error *err);
 
 #endif

@@ -1,8 +1,8 @@
-/* preset.h - which type each tensor of a GGUF model gets: llama.cpp's mixtures as one pure function.
+/* preset.h - chooses the type of each tensor of a GGUF model: llama.cpp's mixtures as one pure function.
  *
- * A preset ("Q4_K_M") is not one type: some tensors get more bits, by their place in the model, some less, and what is
- * small or delicate none at all. The rules are those of the llama-quantize of the llama.cpp that dtype.def names (its
- * llama-quant.cpp); CKPT_PRESETS_VERSION goes into receipts, so that a file can be made again when they change. */
+ * A preset ("Q4_K_M") is a mixture: some tensors get more bits by their place in the model, some fewer, and small or
+ * delicate ones stay unquantized. The rules are those of llama-quantize in the llama.cpp that dtype.def names (its
+ * llama-quant.cpp). Receipts record CKPT_PRESETS_VERSION, so that old files can be made again when the rules change. */
 #ifndef CKPT_RECIPE_QUANTIZE_PRESET_H
 #define CKPT_RECIPE_QUANTIZE_PRESET_H
 
@@ -25,19 +25,19 @@ typedef struct ckpt_preset {
   ckpt_dtype base;
 } ckpt_preset;
 
-/* A preset by its name, in any case; Q3_K, Q4_K and Q5_K stand for their _M. NULL: there is none. */
+/* A preset by its name, in any case; Q3_K, Q4_K and Q5_K mean their _M. NULL if unknown. */
 const ckpt_preset *ckpt_preset_find(const char *name);
 
 /* Preset number i of CKPT_N_PRESETS. */
 const ckpt_preset *ckpt_preset_at(uint32_t i);
 
-/* Axes as ggml counts them (ggml_n_dims): leading ones of a row-major shape are none, and a scalar has one. */
+/* Axes as ggml counts them (ggml_n_dims): leading axes of length 1 do not count, and a scalar has one axis. */
 uint32_t ckpt_preset_rank(const ckpt_tensor *tensor);
 
 /* The last `rank` axes of a shape; of a scalar {1}. */
 const uint64_t *ckpt_preset_shape(const ckpt_tensor *tensor, uint32_t rank);
 
-/* What the rules ask about the model: from a GGUF's metadata. */
+/* The model's facts that the rules need, from GGUF metadata. */
 typedef struct ckpt_preset_model {
   const char *architecture;     /* general.architecture */
   uint32_t n_layers;            /* block_count, or what llama.cpp makes of it */
@@ -51,7 +51,7 @@ typedef struct ckpt_preset_override {
   ckpt_dtype dtype;
 } ckpt_preset_override;
 
-/* What the user asked for. Types are NONE where nothing was asked. */
+/* The user's request. Types are NONE by default. */
 typedef struct ckpt_preset_request {
   const ckpt_preset *preset;
   const ckpt_preset_override *overrides;
@@ -65,12 +65,12 @@ typedef struct ckpt_preset_request {
 /* One tensor's type. */
 typedef struct ckpt_preset_choice {
   ckpt_dtype dtype;
-  ckpt_dtype wanted;      /* what the rules gave before the row's length was looked at; = dtype: no fallback */
+  ckpt_dtype wanted;      /* what the rules gave before a fallback; equal to dtype without one */
   bool is_kept;           /* as stored: dtype is the tensor's */
   bool needs_imatrix;     /* without importance the result would be garbage */
   const char *decided_by; /* "preset", "kept" by its rules, or the option that came before them, as receipts call it:
                              "leave_output", "output_type", "embedding_type", "tensor_types", "pure" */
-  ckpt_dtype instead_of;  /* what the preset alone would want, where an option did; else NONE */
+  ckpt_dtype instead_of;  /* the preset's own type if an option changed it; else NONE */
 } ckpt_preset_choice;
 
 /* Decides about tensors, n numbers of them in llama.cpp's order, which must be all of the model's: rules count.

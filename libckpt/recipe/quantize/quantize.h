@@ -1,17 +1,17 @@
-/* quantize.h - a conversion to block types: which tensor gets which, from what, with what importance.
+/* quantize.h - plans a conversion to block types: each tensor's type, source and importance.
  *
- * The types are a preset's (preset.h), the importance an importance matrix's (imatrix.h); both are decided before the
- * run, from headers alone, so that every refusal comes before a byte is written. */
+ * A preset gives the types (preset.h), an importance matrix the importance (imatrix.h). Headers alone decide both
+ * before the run, so every refusal comes before a byte is written. */
 #ifndef CKPT_RECIPE_QUANTIZE_QUANTIZE_H
 #define CKPT_RECIPE_QUANTIZE_QUANTIZE_H
 
 #include "libckpt/plan/plan.h"
 #include "libckpt/recipe/quantize/preset.h"
 
-/* The type of weights that an option names: one of GGUF's that can be made. NONE: none. */
+/* The type that an option names, if GGUF has it and ckpt can make it; else NONE. */
 ckpt_dtype ckpt_quantize_type(const char *name);
 
-/* What holds for all outputs of one read. Everything is borrowed. */
+/* Options for all outputs of one read. Everything is borrowed. */
 typedef struct ckpt_quantize_options {
   const char *const *tensor_types; /* "REGEX=TYPE" in order, NULL-terminated; NULL: none */
   ckpt_dtype output_type, embedding_type;
@@ -21,7 +21,7 @@ typedef struct ckpt_quantize_options {
   const char *imatrix_path;  /* as the user gave it */
 } ckpt_quantize_options;
 
-/* Whether tensor_types are rules, before any file is looked at. EINVAL (a bad pattern or type), ELIMIT, ENOMEM. */
+/* Checks tensor_types before any file is opened. EINVAL (a bad pattern or type), ELIMIT, ENOMEM. */
 ckpt_status ckpt_quantize_check_types(const ckpt_quantize_options *options, ckpt_error *err);
 
 /* A tensor whose rows the wanted type's blocks do not fit. */
@@ -41,11 +41,11 @@ typedef struct ckpt_quantize_decisions {
   ckpt_expr **exprs;           /* what it becomes, NULL before; as above */
   ckpt_quantize_fallback *fallbacks;
   uint32_t n_fallbacks;
-  const char **unweighted; /* tensors in blocks that would use importance, and the matrix has none */
+  const char **unweighted; /* quantized tensors whose type uses importance that the matrix lacks */
   uint32_t n_unweighted;
 } ckpt_quantize_decisions;
 
-/* What receipts say of a tensor's decision: its type was decided by this, instead of that, wanted before a fallback. */
+/* A tensor's decision for receipts: what decided its type, instead of what, and the type before a fallback. */
 typedef struct ckpt_quantize_told {
   const char *decided_by;            /* ckpt_preset_choice */
   const char *instead_of, *wanted;   /* types; NULL where there is no other */
@@ -55,13 +55,13 @@ typedef struct ckpt_quantize_told {
 /* Of the input's tensor number i. */
 ckpt_quantize_told ckpt_quantize_tell(const ckpt_quantize_decisions *decisions, const ckpt_index *from, size_t i);
 
-/* Whether an index is a GGUF model that says its architecture, which quantizing goes by. */
+/* Whether an index is a GGUF model that states its architecture, which quantizing depends on. */
 bool ckpt_quantize_knows(const ckpt_index *from);
 
 /* Decides about every tensor of a GGUF model and says in the output's metadata what was done (general.file_type,
  * general.quantization_version, quantize.imatrix.*). n_steps is the budget of patterns.
- * Fails with EUNSUPPORTED (the input is no GGUF, a row that nothing fits, fallbacks that were not allowed, blocks that
- * would be quantized again, a low-bit type without importance), EDIFFERENT (importance of another model), EINVAL (a bad
+ * Fails with EUNSUPPORTED: the input is not GGUF, no type fits a row, a fallback is not allowed, a tensor is quantized
+ * already, or a low-bit type lacks importance. Also fails with EDIFFERENT (importance of another model), EINVAL (a bad
  * pattern or type), ENOTFOUND (a pattern that matches nothing), EFORMAT, ENOMEM. */
 ckpt_status ckpt_quantize_decide(ckpt_plan *plan, uint32_t sink, const ckpt_index *from, const ckpt_preset *preset,
                                  const ckpt_quantize_options *options, uint64_t *n_steps, ckpt_error *err);
@@ -70,8 +70,8 @@ ckpt_status ckpt_quantize_decide(ckpt_plan *plan, uint32_t sink, const ckpt_inde
 ckpt_status ckpt_quantize_read(ckpt_expr **out, ckpt_plan *plan, const ckpt_index *from, const ckpt_tensor *tensor,
                                ckpt_error *err);
 
-/* The expression of tensor number i of the input: as it is, cast, or quantized. What an output before this one has, it
- * shares, so that it is computed once for both. */
+/* The expression of tensor number i of the input: as it is, cast, or quantized. It shares
+ * expressions of earlier outputs, so that they are computed once. */
 ckpt_status ckpt_quantize_expr(ckpt_expr **out, ckpt_plan *plan, const ckpt_index *from, uint32_t i,
                                const ckpt_quantize_decisions *decisions, ckpt_error *err);
 

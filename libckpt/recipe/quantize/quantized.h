@@ -1,4 +1,4 @@
-/* quantized.h - weights that mean nothing without their scales: recognised here, so that no cast takes them alone. */
+/* quantized.h - recognises weights that mean nothing without their scales, so that no cast takes them alone. */
 #ifndef CKPT_RECIPE_QUANTIZE_QUANTIZED_H
 #define CKPT_RECIPE_QUANTIZE_QUANTIZED_H
 
@@ -17,10 +17,10 @@ ckpt_status ckpt_index_quantization(const ckpt_index *index, ckpt_quantization *
 /* Whether both say so. */
 ckpt_status ckpt_index_is_quantized(const ckpt_index *index, bool *is_quantized, ckpt_error *err);
 
-/* EUNSUPPORTED when casting tensor would read a quantized weight, or what belongs to one, alone: it has a dtype of
- * quantized values with its scales beside it (`<name>_scale`, ...), it is such a scale with such values beside it, or
- * it is like one of both and the config says quantized; also of a block type, and of floats of a byte or less that a
- * graph works with, which has their scales somewhere. */
+/* EUNSUPPORTED if a cast would take a quantized weight, or its scales, alone. The tensor is such a weight if it has a
+ * dtype of quantized values and scales next to it (`<name>_scale`, ...). It is such a scale if it has such values next
+ * to it. If the config says quantized, looking like one of both suffices. Block types are refused too, and so are
+ * floats of at most a byte that a graph uses, since the graph has their scales somewhere. */
 ckpt_status ckpt_refuse_quantized(const ckpt_index *index, const ckpt_tensor *tensor, bool is_quantized,
                                   ckpt_error *err);
 

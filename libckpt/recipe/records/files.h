@@ -1,7 +1,7 @@
-/* files.h - SHA-256 of whole files of a checkpoint: `hash --files`, and what `verify` checks against sums and links.
+/* files.h - SHA-256 of whole files of a checkpoint, for `hash --files` and for `verify` with sums and links.
  *
- * A digest of a file's bytes is sequential, so files are read beside the plan, one thread for each of several, through
- * the same contained source, in 1 MiB windows. */
+ * Such a digest is sequential, so files are read outside the plan, each by one thread, through the same contained
+ * source in 1 MiB windows. */
 #ifndef CKPT_RECIPE_RECORDS_FILES_H
 #define CKPT_RECIPE_RECORDS_FILES_H
 

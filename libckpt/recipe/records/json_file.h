@@ -1,6 +1,6 @@
-/* json_file.h - a JSON file of the user's (a manifest, a receipt): opened once, read as a stream any number of times.
+/* json_file.h - a JSON file of the user's (a manifest, a receipt), opened once and read any number of times.
  *
- * Not part of a checkpoint, so it may lie anywhere; a regular file, since a pipe would block and has no size. */
+ * It is not part of a checkpoint and may be anywhere. It must be a regular file: a pipe would block and has no size. */
 #ifndef CKPT_RECIPE_RECORDS_JSON_FILE_H
 #define CKPT_RECIPE_RECORDS_JSON_FILE_H
 

@@ -1,7 +1,7 @@
 /* manifest.h - the digests of a checkpoint as a file: written by `ckpt hash -o`, checked by `ckpt verify --manifest`.
  *
  * JSON, the same bytes for the same content whatever the format, shards and paths; a line per tensor, names in byte
- * order, the tied copy of a pair left out:
+ * order, without the tied copy of a pair:
  *
  *   {"ckpt_manifest": 1, "digest": "ckpt1:...", "names": "hf:llama/1", "include": "model", "cast": null,
  *    "not_read": ["...", ...],
@@ -11,10 +11,10 @@
  *     ...
  *   ]}
  *
- * `not_read` names tensors of these roles that the checkpoint has and no digest is of; it is there only where there are
- * any. `side_files` is there only where there are any, and not with a cast, after which a config says another dtype. It
- * is the one part that the format may matter to: some hold no side files. `names` is the naming that the digests are
- * over, with the revision of its table; a check recomputes with it. */
+ * `not_read` names tensors of these roles that could not be read and have no digest; it is present only if there are
+ * any. `side_files` is present only if there are any, and never with a cast, which changes the config's dtype. It alone
+ * may depend on the format: some formats have no side files. `names` is the naming that the digests use, with the
+ * revision of its table; a check recomputes with it. */
 #ifndef CKPT_RECIPE_RECORDS_MANIFEST_H
 #define CKPT_RECIPE_RECORDS_MANIFEST_H
 
@@ -37,27 +37,28 @@ typedef struct ckpt_manifest {
   ckpt_dtype cast;
   ckpt_manifest_entry *entries; /* in byte order of names */
   size_t n, capacity;
-  const char **not_read; /* tensors that are there and were not read, in byte order of names */
+  const char **not_read; /* tensors that could not be read, in byte order of names */
   uint32_t n_not_read, not_read_capacity;
-  ckpt_side_sums side_files; /* empty: nothing is said of them */
+  ckpt_side_sums side_files; /* empty: none are recorded */
 } ckpt_manifest;
 
-/* The manifest of a hashing whose digests are all taken; it copies what it needs. With a NULL *digest_error a failure
- * to form the digest of the whole (a tied pair that differs) is a failure, else it stands there and `digest` is zero.
- * Free with ckpt_manifest_free. */
+/* The manifest of a finished hashing; it copies what it needs. If the digest of the whole cannot be formed (a tied pair
+ * differs), a NULL digest_error makes that a failure; else *digest_error receives it and `digest` is zero. Free with
+ * ckpt_manifest_free. */
 ckpt_status ckpt_manifest_new(ckpt_manifest **out, const ckpt_hashing *hashing, ckpt_error *digest_error,
                               ckpt_error *err);
 void ckpt_manifest_free(ckpt_manifest *manifest); /* NULL is fine */
 
-/* Reads the side files of the index that was hashed into a manifest of values as stored; of another one nothing. As
- * ckpt_side_sums_take, and EIO where they changed meanwhile; EUNSUPPORTED for a name that is no text. */
+/* Reads the side files of the index that was hashed into a manifest without a cast; does nothing for one with a
+ * cast. Fails as ckpt_side_sums_take, with EIO if they changed meanwhile, and EUNSUPPORTED for a name that is not
+ * UTF-8. */
 ckpt_status ckpt_manifest_add_side_files(ckpt_manifest *manifest, const ckpt_index *from, const ckpt_run_options *run,
                                          ckpt_error *err);
 
 /* Writes it, atomically. Fails with EEXIST unless force, and EIO. */
 ckpt_status ckpt_manifest_write(const ckpt_manifest *manifest, const char *path, bool force, ckpt_error *err);
 
-/* Reads one: EFORMAT for what is none, EUNSUPPORTED for a later version, ELIMIT above 1,000,000 tensors. */
+/* Reads a manifest. EFORMAT: it is not one; EUNSUPPORTED: a later version; ELIMIT: more than 1,000,000 tensors. */
 ckpt_status ckpt_manifest_read(ckpt_manifest **out, const char *path, ckpt_error *err);
 
 /* The entry with this name, or NULL. */

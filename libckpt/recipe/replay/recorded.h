@@ -1,8 +1,7 @@
-/* recorded.h - a receipt as it was read: the request that it stands for, and what it lists of its outputs. receipt.c
- * has the form.
+/* recorded.h - a parsed receipt: the request that it records, and what it lists of its outputs. receipt.c has the form.
  *
- * What may be long (lists of tensors) stays in the file, and is read where it is compared. The rest is kept in an arena
- * of 16 MiB: a receipt is hostile input like any other. */
+ * Long lists (of tensors) stay in the file and are read when they are compared. The rest goes into an arena of 16 MiB:
+ * a receipt is hostile input like any other. */
 #ifndef CKPT_RECIPE_REPLAY_RECORDED_H
 #define CKPT_RECIPE_REPLAY_RECORDED_H
 
@@ -32,7 +31,7 @@ typedef struct ckpt_recorded {
   ckpt_format_values values; /* of formats, for all targets, which have them too */
   ckpt_convert_request request;
   ckpt_recorded_output graph_digest;
-  ckpt_index *from, *like, *importance, *graph; /* what stands at its inputs' paths now, once it is opened; owned */
+  ckpt_index *from, *like, *importance, *graph; /* its inputs, once opened; owned */
 } ckpt_recorded;
 
 /* A tensor as a receipt lists it. */
@@ -45,13 +44,13 @@ typedef struct ckpt_recorded_tensor {
   ckpt_recorded_output digest;
 } ckpt_recorded_tensor;
 
-/* Opens and reads the receipt at path, which is borrowed. EFORMAT for what is none, ELIMIT. Close it after a failure,
- * too. */
+/* Opens and reads the receipt at path, which is borrowed. EFORMAT (not a receipt), ELIMIT. Close it even after a
+ * failure. */
 ckpt_status ckpt_recorded_open(ckpt_recorded *out, const char *path, ckpt_error *err);
 void ckpt_recorded_close(ckpt_recorded *recorded); /* once more is fine */
 
-/* Whether a run of its verb could have been asked for what it records: an option that has no effect on what a replay
- * makes could say anything otherwise. EFORMAT. */
+/* Fails with EFORMAT if no run of the verb could have had these options. Otherwise an option without effect on the
+ * replay could hold anything. */
 ckpt_status ckpt_recorded_check(const ckpt_recorded *recorded, ckpt_error *err);
 
 /* Room in its arena ran out: ELIMIT. */

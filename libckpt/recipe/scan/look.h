@@ -1,11 +1,11 @@
-/* look.h - internal to scan*.c: bytes that are looked at, and what looks at them. */
+/* look.h - internal to this room: places in files, and the functions that examine them. */
 #ifndef CKPT_RECIPE_SCAN_LOOK_H
 #define CKPT_RECIPE_SCAN_LOOK_H
 
 #include "libckpt/io/source.h"
 #include "libckpt/recipe/scan/scan.h"
 
-/* Twice this, and eight times its size, is what may be gone through for a file. */
+/* A file may cost twice this, plus eight times its size, in bytes examined. */
 #define CKPT_SCAN_UNPACKED_BYTES (UINT64_C(256) << 20)
 /* What is compressed may unpack to this, and so many times the file's size, without counting as work. */
 #define CKPT_SCAN_FRAMES_BYTES (UINT64_C(16) << 30)
@@ -18,7 +18,7 @@ typedef struct ckpt_scan_item {
   uint64_t offset, n_bytes;
 } ckpt_scan_item;
 
-/* What the metadata of DCP folders places, and what has been looked at as an archive or a frame of its own. */
+/* Items that the metadata of DCP folders places, and ranges examined as archives or frames of their own. */
 typedef struct ckpt_scan_items {
   ckpt_arena arena; /* of paths */
   ckpt_scan_item *all, *seen;
@@ -32,9 +32,9 @@ typedef struct ckpt_scanner {
   const ckpt_run_options *run;       /* or NULL */
   const char *path;                  /* of the file */
   uint32_t first;                    /* the file's first pickle in the scan */
-  uint64_t n_work, max_work;         /* bytes gone through for this file; more is a hostile archive */
+  uint64_t n_work, max_work;         /* bytes examined for this file; a hostile archive exceeds the maximum */
   uint64_t n_unpacked, max_unpacked; /* of what is compressed, which is no work */
-  bool is_stopped;                   /* max_work is reached, which has been said */
+  bool is_stopped;                   /* max_work is reached and reported */
 } ckpt_scanner;
 
 /* What a member of a tar archive is by its name: what may stand behind a pickle in it. */
@@ -55,7 +55,7 @@ typedef struct ckpt_place {
   bool is_item;       /* of a DCP file: like pickles are counted together */
   bool is_carved;     /* found without a directory: archives in it are found where it was */
   ckpt_scan_member member;
-  bool is_tar; /* gone through as a tar archive: what lies beside its zip archives has been looked at */
+  bool is_tar; /* read as a tar archive: everything around its zip archives has been examined */
 } ckpt_place;
 
 /* Looks at a place by its content. EIO, ENOMEM, ECANCELED. */
@@ -72,9 +72,9 @@ bool ckpt_scan_is_object(const ckpt_place *place);
 /* Adds what the pickle of a file places, if it is DCP's metadata; what is not understood is a problem. */
 ckpt_status ckpt_scan_items_add(ckpt_scanner *s, const ckpt_place *place, const ckpt_object *root,
                                 const ckpt_pickle_report *report, ckpt_error *err);
-/* Says that n_bytes of a file, from the place's begin on, have been looked at as one archive or frame. */
+/* Records that n_bytes of a file, from the place's start, were examined as one archive or frame. */
 ckpt_status ckpt_scan_items_seen(ckpt_scanner *s, const ckpt_place *place, uint64_t n_bytes, ckpt_error *err);
-/* Calls `look` for each that has not been, by path and offset; is_first: of its file. */
+/* Calls `look` for each item that was not examined, by path and offset; is_first: the first of its file. */
 ckpt_status ckpt_scan_items_each(ckpt_scan_items *items,
                                  ckpt_status (*look)(void *arg, const ckpt_scan_item *item, bool is_first,
                                                      ckpt_error *err),
@@ -87,7 +87,7 @@ ckpt_status ckpt_scan_find_tar(ckpt_scanner *s, const ckpt_place *place, const u
                                uint64_t *at, ckpt_error *err);
 ckpt_status ckpt_scan_tar(ckpt_scanner *s, const ckpt_place *place, uint64_t at, ckpt_error *err); /* as above */
 
-/* Looks at a record of raw deflate; n_bytes is what it is said to have, or UINT64_MAX. */
+/* Looks at a record of raw deflate; n_bytes is the stated size, or UINT64_MAX. */
 ckpt_status ckpt_scan_deflated(ckpt_scanner *s, const ckpt_place *place, uint64_t n_bytes, uint32_t crc32,
                                ckpt_error *err);
 
@@ -98,7 +98,7 @@ const char *ckpt_scan_compressor(const uint8_t *head, size_t n_head, bool *is_kn
 ckpt_status ckpt_scan_problem(const ckpt_scanner *s, const ckpt_place *place, ckpt_error *err, const char *format, ...)
     CKPT_PRINTF(4, 5);
 
-/* Counts n_bytes gone through. False, once said, where it is more than any honest file asks for. */
+/* Counts n_bytes examined. *may_go_on becomes false, and a problem is added once, if that exceeds any honest file. */
 ckpt_status ckpt_scan_work(ckpt_scanner *s, const ckpt_place *place, uint64_t n_bytes, bool *may_go_on,
                            ckpt_error *err);
 

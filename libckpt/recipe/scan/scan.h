@@ -1,10 +1,9 @@
-/* scan.h - every pickle in files and folders, by content: what it names, calls and builds, and what that means.
+/* scan.h - judges every pickle in files and folders by what it names, calls and builds.
  *
- * Nothing is executed, and suffixes say nothing. Pickles are looked for at the start of every file and record, one
- * behind another, in zip archives (torch.save, .npz, archives in archives), tar archives, object arrays of numpy, and
- * what zlib, gzip or zstd compress. A zip archive that readers would disagree about is searched by its local headers,
- * and said to be broken. A pickle in the bytes object of another pickle is data: whoever loads it needs a call, which
- * is judged. */
+ * It executes nothing and ignores suffixes. It looks for pickles at the start of every file and record, several in a
+ * row; in zip archives (torch.save, .npz, nested ones), tar archives and numpy's object arrays; and in zlib, gzip and
+ * zstd streams. A zip archive that readers would interpret differently is searched by its local headers and reported as
+ * broken. A pickle inside the bytes object of another pickle is data: loading it needs a call, which is judged. */
 #ifndef CKPT_RECIPE_SCAN_SCAN_H
 #define CKPT_RECIPE_SCAN_SCAN_H
 
@@ -41,11 +40,11 @@ typedef struct ckpt_scan {
 } ckpt_scan;
 
 /* Adds what is in a file, or in every regular file below a folder or a model of the Hugging Face cache. Obeys progress,
- * cancel and memory of `run` (may be NULL; memory 0: what the largest pickle takes). What is wrong with the files is a
- * finding; ENOENT and EIO of the path itself, ENOMEM, ECANCELED fail. */
+ * cancel and memory of `run` (may be NULL; memory 0: what the largest pickle takes). A defect of the files is a
+ * finding; ENOTFOUND and EIO of the path itself, ENOMEM and ECANCELED fail. */
 ckpt_status ckpt_scan_path(ckpt_scan *scan, const char *path, const ckpt_run_options *run, ckpt_error *err);
 
-/* How much that looks at. */
+/* How much ckpt_scan_path reads. */
 typedef struct ckpt_scan_size {
   uint64_t n_files, n_bytes, n_largest; /* n_largest: bytes of the largest file */
 } ckpt_scan_size;

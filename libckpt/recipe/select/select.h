@@ -1,8 +1,8 @@
-/* select.h - which tensors of an index take part, under which names, and cast to what.
+/* select.h - decides which tensors of an index are written, under which names, and in which dtype.
  *
  * --include by role, --match and --exclude by pattern, --rename rules in order, --dtype rules (the first that matches).
- * A pattern or rule that matches nothing is an error: ckpt_selection_finish. A tensor with several names is seen under
- * all of them: --match and --exclude decide about each, and it is left out where none stays; --dtype goes by any. */
+ * A pattern or rule that matches nothing is an error: ckpt_selection_finish. --match and
+ * --exclude decide about each name of a tensor, and a tensor without names left is left out. --dtype takes any name. */
 #ifndef CKPT_RECIPE_SELECT_SELECT_H
 #define CKPT_RECIPE_SELECT_SELECT_H
 
@@ -18,14 +18,14 @@ typedef struct ckpt_left_out {
   uint64_t n_unmatched; /* tensors left out by --match and --exclude */
 } ckpt_left_out;
 
-/* What was decided about one tensor. Lists are NULL-terminated, or NULL where they would be empty. */
+/* The decision about one tensor. Lists are NULL-terminated, or NULL if empty. */
 typedef struct ckpt_selected {
   const char *name;     /* its new name; NULL: it is left out */
   const char **aliases; /* its other names that stay, new ones too */
-  const char **dropped; /* names, as they were, that --match, --exclude or --include takes from it */
+  const char **dropped; /* its old names that --match, --exclude or --include removes */
   ckpt_dtype dtype;     /* what it is cast to; NONE: as stored */
   bool is_any_cast;     /* by a rule for every tensor, which names none */
-  /* Of aliases and of dropped, the last ones: names by which it is nothing of the model's; dropped by --include. */
+  /* The last ones of aliases and of dropped: names outside the model; --include dropped them. */
   uint32_t n_extra, n_extra_dropped;
 } ckpt_selected;
 
@@ -45,12 +45,11 @@ ckpt_status ckpt_selection_finish(const ckpt_selection *selection, ckpt_error *e
 /* What was left out so far. */
 const ckpt_left_out *ckpt_selection_left_out(const ckpt_selection *selection);
 
-/* Whether a role takes part under --include WHAT; *known (may be NULL) is false when WHAT is none of
- * model, optimizer, all. */
+/* Whether a role takes part under --include WHAT; *known (may be NULL) is false if WHAT is not model,
+ * optimizer or all. */
 bool ckpt_role_included(const char *include, ckpt_role role, bool *known);
 
-/* The tensors of these roles that the index does not read; without those that its torch object has whole, if that is
- * kept. */
+/* Tensors of these roles that the index cannot read, without those that its kept torch object holds whole. */
 ckpt_name_list ckpt_unread_list(const ckpt_index *index, const char *include, bool keeps_objects);
 
 #endif

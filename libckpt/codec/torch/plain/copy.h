@@ -1,7 +1,7 @@
-/* copy.h - copies of objects that files of torch.save are written with: plain data, which is what
- * torch.load(weights_only=True) takes (safe.h), some of it once it was told of a class, and the tensors that are
- * written. Parts that are none are left out and counted (left_out.c): dicts lose such an entry, lists and tuples
- * have None in its place, a call with such an argument is left out itself. A namespace stays. */
+/* copy.h - copies objects for torch.save files: plain data that torch.load(weights_only=True) accepts (safe.h), in part
+ * after add_safe_globals, and the tensors that are written. Other parts are left out and counted (left_out.c): dicts
+ * lose such an entry, lists and tuples have None in its place, and a call with such an argument is left out itself. A
+ * namespace stays. */
 #ifndef CKPT_CODEC_TORCH_PLAIN_COPY_H
 #define CKPT_CODEC_TORCH_PLAIN_COPY_H
 
@@ -20,7 +20,7 @@ typedef struct ckpt_torch_left_out {
   uint64_t n_steps;                /* of looking for those */
 } ckpt_torch_left_out;
 
-/* Counts a node that stands at `where`; held: what goes with it that may have tensors, NULL where none are written. */
+/* Counts a node at `where`. held: what is left out with it and may have tensors; NULL if none are written. */
 void ckpt_torch_left_out_add(ckpt_torch_left_out *out, const ckpt_object *node, const char *where,
                              const ckpt_object *held, ckpt_arena *arena);
 /* Says all of it. ENOMEM. */
@@ -58,9 +58,8 @@ ckpt_status ckpt_torch_copy(ckpt_torch_copier *copier, const ckpt_object *root, 
 
 void ckpt_torch_copier_free(ckpt_torch_copier *copier); /* the matching end */
 
-/* Of a dict's entries with one text as key the first stays, and the others are said: Python would keep the last.
- * ENOMEM.
- */
+/* Keeps the first of a dict's entries with the same text key and reports the others; Python would keep the last.
+ * ENOMEM. */
 ckpt_status ckpt_torch_drop_repeated(ckpt_object *dict, ckpt_losses *losses, ckpt_error *err);
 
 #endif

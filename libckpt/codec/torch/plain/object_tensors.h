@@ -1,7 +1,7 @@
-/* object_tensors.h - tensors that stand in a description's objects, beside values of other kinds.
+/* object_tensors.h - tensors inside a description's objects, among values of other kinds.
  *
  * Client state may be {"nested": {"steps": [1, 2], "t": tensor}}: the tensor is called nested.t, and is written into
- * the object where that is its place. The whole object that a source had is none of these: it is written as a
+ * the object where that is its place. The whole object that a source had is not one of these: it is written as a
  * whole. */
 #ifndef CKPT_CODEC_TORCH_PLAIN_OBJECT_TENSORS_H
 #define CKPT_CODEC_TORCH_PLAIN_OBJECT_TENSORS_H

@@ -1,5 +1,5 @@
-/* safe.h - what torch.load(weights_only=True) takes (torch/_weights_only_unpickler.py of PyTorch 2.15), and that
- * means the same for everyone. Objects that we write for torch hold nothing else. */
+/* safe.h - what torch.load(weights_only=True) accepts (torch/_weights_only_unpickler.py of PyTorch 2.15) and every
+ * version reads alike. Objects that we write for torch hold nothing else. */
 #ifndef CKPT_CODEC_TORCH_PLAIN_SAFE_H
 #define CKPT_CODEC_TORCH_PLAIN_SAFE_H
 

@@ -1,6 +1,6 @@
 /* archive.h - a torch.save zip archive in a slice of a file, read as a graph of tensors.
  *
- *   <root>/data.pkl    the object; root is what stands before the first slash of the first entry
+ *   <root>/data.pkl    the object; root is the first entry's name up to its first slash
  *   <root>/byteorder   "little" (also meant where it is missing) or "big"
  *   <root>/data/<key>  the bytes of a storage, stored or deflated
  *

@@ -1,11 +1,11 @@
-/* graph.h - the tensors of a torch.save pickle: from a graph of calls to tensors, and what is left as an object.
+/* graph.h - finds the tensors of a torch.save pickle: turns a graph of calls into tensors and the remaining object.
  *
  *   ckpt_pickle_read        bytes -> a graph in which a tensor is a call of torch._utils._rebuild_tensor_v2 or its like
  *   ckpt_torch_graph_read   those calls become TENSOR leaves; storages are found, and every view is checked against its
  *                           storage; what cannot be read stays the call that it was, with a reason
  *   ckpt_torch_graph_add    names (dicts, lists, modules, optimizer states), and into an index
  *
- * Nothing here reads a file: where the bytes of a storage are, the caller says. Time is n log n in the graph's nodes,
+ * Nothing here reads a file: the caller gives the places of storages. Time is n log n in the graph's nodes,
  * whatever the input. docs/formats/torch.md lists the calls that are known. */
 #ifndef CKPT_CODEC_TORCH_READ_GRAPH_H
 #define CKPT_CODEC_TORCH_READ_GRAPH_H
@@ -23,7 +23,7 @@ typedef struct ckpt_torch_storage {
   bool is_big_endian;     /* locate's */
 } ckpt_torch_storage;
 
-/* Says where storages are: fills in extent and is_big_endian of each, and fails where n_bytes is not what is there. */
+/* Finds storages: fills in extent and is_big_endian of each. Fails if n_bytes differs from the stored size. */
 typedef ckpt_status ckpt_torch_locate(void *arg, ckpt_torch_storage *storages, uint32_t n, ckpt_error *err);
 
 /* A tensor, or what would be one: see status. Shape, strides and offset are in elements of torch's dtype (a
@@ -132,16 +132,16 @@ ckpt_status ckpt_torch_unread_note(const ckpt_torch_unread *seen, ckpt_index *in
 ckpt_status ckpt_torch_names_of(ckpt_expected_names *read, ckpt_expected_names *stored, ckpt_object *root,
                                 const ckpt_index *described, ckpt_error *err);
 
-/* Notes of which tensors that were added parts are read, in subclasses that wrap several (torchao's), and, as a problem
- * of a file of the index's source, that some are one rank's part: DTensors, sharded tensors. ENOMEM. */
+/* Adds a note about tensors of which only parts are read (subclasses that wrap several, torchao's). If some are one
+ * rank's part (DTensors, sharded tensors), adds a problem of the file. ENOMEM. */
 ckpt_status ckpt_torch_parts_note(const ckpt_torch_graph *graph, ckpt_index *index, uint32_t file, ckpt_error *err);
 
-/* Says which of the added tensors are parts of sparse ones, once they have their final names. */
+/* Records which added tensors are parts of sparse ones. Call it when they have their final names. */
 ckpt_status ckpt_torch_graph_composites(const ckpt_torch_graph *graph, ckpt_index *index, ckpt_error *err);
 
 /* ---- between the files of this module ------------------------------------------------------------------------ */
 
-/* So many bytes of a name are a step more on the way to it, and so many of a text, once, allow what a child does. */
+/* Bytes of a name that cost one step, and bytes of a text that allow as many steps as one child. */
 enum { TORCH_STEP_BYTES = 64 };
 
 typedef enum ckpt_torch_call_kind {
@@ -204,7 +204,7 @@ uint32_t ckpt_torch_storage_bytes(const ckpt_object *name);
 /* The dtype of the view that a call makes, as the call or its storage says; NONE where that is not said, or not one. */
 ckpt_dtype ckpt_torch_call_dtype(const ckpt_object *node);
 
-/* Takes a persistent id apart; false where it is none of a storage. EFORMAT where it is broken. */
+/* Parses a persistent id. *is_storage is false if it names no storage. EFORMAT: it is broken. */
 ckpt_status ckpt_torch_reference_read(ckpt_torch_reference *out, bool *is_storage, const ckpt_object *node,
                                       ckpt_error *err);
 
@@ -236,8 +236,8 @@ ckpt_status ckpt_torch_names_separate(ckpt_torch_graph *graph, ckpt_index *index
 /* Whether all names that were found are of the model's tensors. */
 bool ckpt_torch_is_model(const ckpt_torch_graph *graph);
 
-/* What the components of a sparse tensor are called, "indices" and so on, NULL-terminated; NULL where call is none that
- * makes one, or of an unknown layout. is_coo may be NULL. */
+/* Names of a sparse tensor's components ("indices", ...), NULL-terminated. NULL if call makes no sparse tensor, or one
+ * of an unknown layout. is_coo may be NULL. */
 const char *const *ckpt_torch_sparse_parts(const ckpt_object *call, bool *is_coo);
 
 /* Whether a node is a quantized tensor: (values, offset, size, stride, (scheme, scales, zero points[, axis]), ...),

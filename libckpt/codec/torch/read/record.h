@@ -1,6 +1,6 @@
 /* record.h - the one tensor record inside a torch.save zip archive, as DCP stores each chunk of a tensor.
  *
- * Records are named <root>/..., where root is what stands before the first slash of the first entry. Exactly one record
+ * Records are named <root>/..., where root is all before the first slash of the first entry. Exactly one record
  * <root>/data/<key> may be there, and <root>/byteorder says "little" (also meant where it is missing: PyTorch before
  * 2.1) or "big". <root>/data.pkl says how the tensor lies in its record: torch.save keeps strides.
  * `ckpt_decoder_torch_record`, a row of formats/decoders.def, is how extents are read that such an archive holds

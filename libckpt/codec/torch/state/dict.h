@@ -1,6 +1,6 @@
-/* dict.h - which parts a training checkpoint's dict has: the model, optimizers, and what stands beside them.
+/* dict.h - the parts of a training checkpoint's dict: the model, optimizers, and everything else.
  *
- * One rule for all that torch saves, whether the dict is a pickle's or put together from the paths of a DCP folder. */
+ * One rule covers all that torch saves, whether the dict comes from a pickle or from the paths of a DCP folder. */
 #ifndef CKPT_CODEC_TORCH_STATE_DICT_H
 #define CKPT_CODEC_TORCH_STATE_DICT_H
 
@@ -31,7 +31,7 @@ enum { CKPT_TORCH_N_MODEL_KEYS = 4 }; /* of the table below */
 /* What the entry that is a checkpoint's model is called: the first of these that there is. */
 extern const char *const ckpt_torch_model_keys[CKPT_TORCH_N_MODEL_KEYS];
 
-/* The number of a key of n bytes among them; CKPT_TORCH_N_MODEL_KEYS: it is none. */
+/* The number of a key of n bytes among them, or CKPT_TORCH_N_MODEL_KEYS. */
 uint32_t ckpt_torch_model_key(const char *key, size_t n);
 
 /* Whether an entry under this key of n bytes can be a checkpoint's model. */

@@ -1,5 +1,5 @@
-/* groups.h - an optimizer's state that PyTorch has flattened (flatten_optimizer_state_dict):
- * {"state.w.exp_avg": t, "param_groups.w.lr": 0.1}, and its groups. */
+/* groups.h - an optimizer's state in PyTorch's flattened form (flatten_optimizer_state_dict), and its groups:
+ * {"state.w.exp_avg": t, "param_groups.w.lr": 0.1}. */
 #ifndef CKPT_CODEC_TORCH_STATE_GROUPS_H
 #define CKPT_CODEC_TORCH_STATE_GROUPS_H
 

@@ -1,4 +1,4 @@
-/* mark.h - what walkers of a graph that torch saved note on its nodes. */
+/* mark.h - marks that walks over a torch graph set on its nodes. */
 #ifndef CKPT_CODEC_TORCH_STATE_MARK_H
 #define CKPT_CODEC_TORCH_STATE_MARK_H
 

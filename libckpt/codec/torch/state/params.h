@@ -1,11 +1,11 @@
-/* params.h - an optimizer's state whose parameters are called as their tensors are: what
- * torch.distributed.checkpoint.state_dict.get_optimizer_state_dict gives.
+/* params.h - an optimizer's state keyed by parameter names, as
+ * torch.distributed.checkpoint.state_dict.get_optimizer_state_dict gives it.
  *
  *   {"state": {0: {"exp_avg": t}},   "param_groups": [{"lr": ..., "params": [0],   "param_names": ["w"]}]}   ->
  *   {"state": {"w": {"exp_avg": t}}, "param_groups": [{"lr": ..., "params": ["w"], "param_names": ["w"]}]}
  *
- * A flattened one, {"state.w.exp_avg": t, "param_groups.w.lr": ...}, stays so. load_state_dict takes one as the other,
- * for it goes by the order of the groups. */
+ * A flattened one, {"state.w.exp_avg": t, "param_groups.w.lr": ...}, stays so. load_state_dict accepts
+ * both, because it follows the order of the groups. */
 #ifndef CKPT_CODEC_TORCH_STATE_PARAMS_H
 #define CKPT_CODEC_TORCH_STATE_PARAMS_H
 

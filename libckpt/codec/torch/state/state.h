@@ -1,5 +1,4 @@
-/* state.h - the object of a PyTorch checkpoint among an index's objects, and what torch calls an optimizer's
- * states.
+/* state.h - the object of a PyTorch checkpoint among an index's objects, and torch's names of optimizer states.
  *
  * The whole of it is the index's `whole`. What of it every format knows stands besides under the keys of object.h, as
  * the same nodes. */
@@ -21,7 +20,7 @@ typedef struct ckpt_torch_state {
   ckpt_role role;
 } ckpt_torch_state;
 
-/* The state that has a key of n_key bytes; NULL: it is none that we know. */
+/* The state with a key of n_key bytes; NULL if it is unknown. */
 const ckpt_torch_state *ckpt_torch_state_of(const char *key, size_t n_key);
 
 /* What torch calls a tensor's state whose name ends in `name`: "momentum_buffer" for a momentum's "momentum". */

@@ -1,7 +1,7 @@
-/* steps.h - steps of an optimizer that are numbers, as tensors.
+/* steps.h - turns an optimizer's steps that are numbers into tensors.
  *
- * torch.optim has a step of each parameter, a tensor of f32; optimizers of others (apex, DeepSpeed) count in a number
- * of a parameter's state or of a group. Readers say both in one way, so that any of them goes on from any. */
+ * torch.optim keeps a step per parameter, a tensor of f32. Other optimizers (apex, DeepSpeed) keep a number per
+ * parameter or per group. Readers represent both in one way, so that each can continue from the other. */
 #ifndef CKPT_CODEC_TORCH_STATE_STEPS_H
 #define CKPT_CODEC_TORCH_STATE_STEPS_H
 

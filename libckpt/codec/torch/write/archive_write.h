@@ -5,8 +5,8 @@
  *   archive/version, .data/serialization_id, the directory             literals
  *
  * An object's leaves are ITEMS: tensors, each alone in its storage or a view of another's, which tensors of the
- * layout's index fill, or literals, or parts of both. The checksums of tensors come from the run: what stands behind a
- * storage is a trailer. */
+ * layout's index fill, or literals, or parts of both. The checksums of tensors come from the run, so
+ * each storage is followed by a trailer. */
 #ifndef CKPT_CODEC_TORCH_WRITE_ARCHIVE_WRITE_H
 #define CKPT_CODEC_TORCH_WRITE_ARCHIVE_WRITE_H
 

@@ -1,4 +1,4 @@
-/* write.h - a tensor as torch.save pickles it: a call of torch._utils._rebuild_tensor_v2 over a persistent id. */
+/* write.h - pickles a tensor as torch.save does: a call of torch._utils._rebuild_tensor_v2 over a persistent id. */
 #ifndef CKPT_CODEC_TORCH_WRITE_WRITE_H
 #define CKPT_CODEC_TORCH_WRITE_WRITE_H
 
