@@ -45,6 +45,7 @@ static ckpt_status reopen(ckpt_index **out, const ckpt_output *output, bool keep
   ckpt_index *index;
   CKPT_TRY(ckpt_index_new(&index, NULL, output->path, output->format->name, NULL, err));
   *out = index;
+  index->naming_revision = described->naming_revision;
   bool known;
   for (uint32_t i = 0; i < described->n_tensors; i++) {
     const ckpt_tensor *tensor = &(described->as_read == NULL ? described : described->as_read)->tensors[i];
