@@ -121,9 +121,10 @@ char *ckpt_arch_fill(const char *pattern, const uint64_t *numbers, ckpt_arena *a
  * `optimizer.state.<parameter>.<leaf>`; names of role OTHER stay. Where config.json among the side files, or those of
  * `like` (NULL: none) where the index has none, names a known architecture, a bare model's names get the base prefix,
  * roles come from the row, and the pairs that the config ties become one tensor under the kept name with the tied one
- * as alias unless both are stored (ckpt_arch_tied_pair). An alias group is called by the kept name of a tie, else by
- * its first in byte order. Sets architecture and names: "hf:<architecture>/<revision>"; without a known architecture
- * "stored", or "hf:any/1" where wrapper prefixes were removed or the reader took containers off (is_renamed). With
+ * as alias unless both are stored (ckpt_arch_tied_pair). An alias group is called by the kept name of a tie; where the
+ * architecture is unknown by the name that ranks first (ties.h), else by its first in byte order. Sets architecture and
+ * names: "hf:<architecture>/<revision>"; without a known architecture "stored", or "hf:any/2" where a tie was decided
+ * by ranks, or "hf:any/1" where wrapper prefixes were removed or the reader took containers off (is_renamed). With
  * stored_names it only sets names = "stored". Fails with EEXIST where names collide afterwards, and as
  * ckpt_config_parse does. */
 ckpt_status ckpt_index_canonical_names(ckpt_index *index, bool stored_names, const ckpt_index *like, ckpt_error *err);
