@@ -198,6 +198,8 @@ typedef struct ckpt_open_options {
    * defect. */
   void (*report)(void *arg, const ckpt_error *defect);
   void *report_arg;
+  /* Rules of names where no family is known: 1 is that of digests over "stored" and "hf:any/1". 0: the newest. */
+  uint32_t naming_revision;
 } ckpt_open_options;
 
 /* Opens a file or folder of any known format, recognised by its content. Reads headers only.

@@ -80,8 +80,13 @@ char *ckpt_arch_fill(const char *pattern, const uint64_t *numbers, ckpt_arena *a
 
 bool ckpt_arch_tied_pair(const ckpt_index *index, size_t i, const ckpt_tensor **kept, const ckpt_tensor **tied) {
   const ckpt_arch *arch = ckpt_arch_find(index->architecture);
-  if (arch == NULL) return false;
-  for (uint32_t t = 0; t < CKPT_MAX_TIES && arch->ties[t].kept != NULL; t++) {
+  const char *const *pair = index->is_stored || arch != NULL ? NULL : index->stated_ties;
+  for (; pair != NULL && *pair != NULL; pair += 2) {
+    *kept = ckpt_index_find(index, pair[0]);
+    *tied = ckpt_index_find(index, pair[1]);
+    if (*kept != NULL && *tied != NULL && *kept != *tied && i-- == 0) return true;
+  }
+  for (uint32_t t = 0; arch != NULL && t < CKPT_MAX_TIES && arch->ties[t].kept != NULL; t++) {
     if ((index->ties >> t & 1) == 0) continue;
     *kept = ckpt_index_find(index, arch->ties[t].kept);
     *tied = ckpt_index_find(index, arch->ties[t].tied);

@@ -121,10 +121,11 @@ char *ckpt_arch_fill(const char *pattern, const uint64_t *numbers, ckpt_arena *a
  * `_checkpoint_wrapped_module.` if they are whole components. Names of role OTHER stay. The config.json among the side
  * files, else that of `like` (may be NULL), may name a known architecture. Then a bare model's names get the base
  * prefix and roles come from the row. A pair that the config ties becomes one tensor under the kept name, with the tied
- * one as alias, unless both are stored (ckpt_arch_tied_pair). An alias group has the kept name of a tie, else its first
- * name in byte order. Sets architecture and names: "hf:<architecture>/<revision>". Without a known architecture names
- * is "stored", or "hf:any/1" if wrappers or containers were removed (is_renamed). With stored_names it only sets names
- * = "stored". Fails with EEXIST if names collide afterwards, and as ckpt_config_parse does. */
+ * one as alias, unless both are stored (ckpt_arch_tied_pair). An alias group has the kept name of a tie, else, without
+ * a known architecture, the name that ranks first (ties.h), else its first name in byte order. Sets architecture and
+ * names: "hf:<architecture>/<revision>". Without a known architecture names is "stored", or "hf:any/2" if ranks decided
+ * a tie, or "hf:any/1" if wrappers or containers were removed (is_renamed). With stored_names it only sets names =
+ * "stored". Fails with EEXIST if names collide afterwards, and as ckpt_config_parse does. */
 ckpt_status ckpt_index_canonical_names(ckpt_index *index, bool stored_names, const ckpt_index *like, ckpt_error *err);
 
 /* The same of the names in a LIST, after that: parameters of a group of an optimizer. Names that change are new texts.

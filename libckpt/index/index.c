@@ -30,6 +30,7 @@ ckpt_status ckpt_index_new(ckpt_index **out, ckpt_source *source, const char *pa
   index->path = ckpt_arena_copy(&index->arena, path);
   index->format = ckpt_arena_copy(&index->arena, format);
   index->defects.path = index->path;
+  index->naming_revision = options != NULL && options->naming_revision != 0 ? options->naming_revision : UINT32_MAX;
   if (options != NULL) index->defects.report = options->report;
   if (options != NULL) index->defects.arg = options->report_arg;
   index->architecture = index->writer = "";
@@ -523,6 +524,8 @@ ckpt_status ckpt_index_carry(ckpt_index *into, const ckpt_index *from, ckpt_erro
   into->architecture = from->architecture;
   into->names = from->names;
   into->ties = from->ties;
+  into->stated_ties = from->stated_ties;
+  into->naming_revision = from->naming_revision;
   into->is_stored = from->is_stored;
   ckpt_index_set_objects(into, from->objects, from->whole);
   into->top = from->top;

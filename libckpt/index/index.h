@@ -114,7 +114,10 @@ struct ckpt_index {
   const char *version;                       /* of the format, if the files state one; or NULL */
   const char *architecture, *names, *writer; /* as ckpt_info, architecture of a row alone */
   const char *stated_architecture;           /* what the file calls its own, where the format says; NULL: nothing */
-  uint32_t ties;         /* bit i: the config ties pair i of the architecture; see ckpt_arch_tied_pair */
+  uint32_t ties;                  /* bit i: the config ties pair i of the architecture; see ckpt_arch_tied_pair */
+  const char *const *stated_ties; /* names that the config of no known family ties: kept, tied, kept, tied, ..., NULL;
+                                     or NULL */
+  uint32_t naming_revision;       /* rules of names where no family is known: ties.h */
   const char *weights;   /* "master" or "model": the copy that the parameters are; NULL where there is no choice */
   uint32_t weights_note; /* number of the note that says so, plus 1; 0: none does */
   ckpt_tensor *stored;   /* parameters that a master stands for, as they are stored, by name */

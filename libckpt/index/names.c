@@ -9,8 +9,7 @@
 #include "libckpt/base/error.h"
 #include "libckpt/index/arch.h"
 #include "libckpt/index/config.h"
-
-enum { WRAPPER_REVISION = 1 };
+#include "libckpt/index/ties.h"
 
 /* Torch's compile, FSDP and activation checkpointing; `module.` is DDP's and counts only at the start. */
 static const char *const wrappers[] = {"_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.", "module."};
@@ -18,8 +17,10 @@ enum { N_WRAPPERS = sizeof wrappers / sizeof *wrappers, N_INNER_WRAPPERS = N_WRA
 
 typedef struct namer {
   ckpt_index *index;
-  const ckpt_arch *arch; /* NULL if unknown */
-  bool changed;          /* some name is no longer the stored one */
+  const ckpt_arch *arch;  /* NULL if unknown */
+  const ckpt_index *like; /* the model of --like, or NULL */
+  bool changed;           /* some name is no longer the stored one */
+  bool is_by_rank;        /* some tie has another name than the first in byte order */
 } namer;
 
 /* ---- one name ---------------------------------------------------------------------------------------------- */
@@ -131,6 +132,23 @@ static bool is_kept(const ckpt_arch *arch, const char *name) {
   return false;
 }
 
+/* Calls an alias group of no known family by the name that ranks first (ties.h). */
+static void choose_by_rank(namer *naming, ckpt_tensor *tensor) {
+  const char **aliases = (const char **)(uintptr_t)tensor->aliases;
+  size_t n = 0, best = SIZE_MAX;
+  while (aliases != NULL && aliases[n] != NULL) n++;
+  for (size_t i = 0; i + tensor->record->n_extra_names < n; i++) {
+    const char *name = best == SIZE_MAX ? tensor->name : aliases[best];
+    const int by = ckpt_tie_rank(aliases[i], naming->like) - ckpt_tie_rank(name, naming->like);
+    if (by < 0 || (by == 0 && strcmp(aliases[i], name) < 0)) best = i;
+  }
+  if (best == SIZE_MAX) return;
+  const char *name = tensor->name;
+  tensor->name = aliases[best];
+  aliases[best] = name;
+  naming->is_by_rank = true;
+}
+
 /* Calls an alias group by the kept name of a tie (arch may be NULL), else by its first name in byte order; names by
  * which it is nothing of the model's do not count. */
 static void choose_name(const ckpt_arch *arch, ckpt_tensor *tensor) {
@@ -156,6 +174,7 @@ static ckpt_status canonical_tensor(namer *naming, ckpt_tensor *tensor, ckpt_err
     const char **aliases = (const char **)(uintptr_t)tensor->aliases;
     for (size_t i = 0; aliases[i] != NULL; i++) CKPT_TRY(canonical(naming, &aliases[i], err));
     choose_name(naming->arch, tensor);
+    if (naming->arch == NULL && naming->index->naming_revision > 1) choose_by_rank(naming, tensor);
   }
   uint64_t numbers[2];
   const ckpt_arch_name *row = naming->arch == NULL ? NULL : ckpt_arch_match(naming->arch, tensor->name, numbers);
@@ -167,7 +186,8 @@ static ckpt_status canonical_tensor(namer *naming, ckpt_tensor *tensor, ckpt_err
 
 bool ckpt_arch_states_tie(const ckpt_index *index, const char *kept, const char *tied) {
   const ckpt_arch *arch = ckpt_arch_find(index->architecture);
-  if (arch == NULL || ckpt_index_side_file(index, "config.json") == NULL) return false;
+  if (ckpt_index_side_file(index, "config.json") == NULL) return false;
+  if (arch == NULL) return ckpt_ties_state(index, kept, tied);
   for (uint32_t t = 0; t < CKPT_MAX_TIES && arch->ties[t].kept != NULL; t++)
     if ((index->ties >> t & 1) != 0 && strcmp(arch->ties[t].kept, kept) == 0 && strcmp(arch->ties[t].tied, tied) == 0)
       return true;
@@ -181,14 +201,6 @@ static bool is_named(const ckpt_tensor *tensor, const char *name) {
   return *alias != NULL;
 }
 
-/* The first name of a tensor with aliases. */
-static const char *first_name(const ckpt_tensor *tensor) {
-  const char *first = tensor->name;
-  for (const char *const *alias = tensor->aliases; *alias != NULL; alias++)
-    if (strcmp(*alias, first) < 0) first = *alias;
-  return first;
-}
-
 ckpt_status ckpt_arch_unstated_tie(const ckpt_index *index, const char *architecture, ckpt_arena *arena,
                                    const char **note, ckpt_error *err) {
   *note = NULL;
@@ -198,12 +210,12 @@ ckpt_status ckpt_arch_unstated_tie(const ckpt_index *index, const char *architec
     if (tensor->aliases == NULL || !ckpt_role_is_model((ckpt_role)tensor->role)) continue;
     for (const ckpt_arch *const *arch = ckpt_archs; *arch != NULL; arch++)
       for (const ckpt_arch_tie *tie = (*arch)->ties; tie->kept != NULL; tie++) {
-        const char *first = first_name(tensor);
-        if (!is_named(tensor, tie->kept) || !is_named(tensor, tie->tied) || strcmp(first, tie->kept) == 0) continue;
+        const char *name = tensor->name;
+        if (!is_named(tensor, tie->kept) || !is_named(tensor, tie->tied) || strcmp(name, tie->kept) == 0) continue;
         *note = ckpt_arena_printf(arena,
                                   "tied weights are hashed as %s here and as %s where a config.json is: the digest is "
                                   "another one there",
-                                  first, tie->kept);
+                                  name, tie->kept);
         CKPT_TRY_ALLOC(*note, err);
         return CKPT_OK;
       }
@@ -292,10 +304,13 @@ static ckpt_status name_all(namer *naming, const ckpt_config *config, ckpt_error
   naming->arch = ckpt_arch_find(model_type);
   for (uint32_t i = 0; i < index->n_tensors; i++) CKPT_TRY(canonical_tensor(naming, &index->tensors[i], err));
   index->is_unwrapped = naming->changed;
+  if (naming->arch == NULL && index->naming_revision > 1) CKPT_TRY(ckpt_index_find_ties(index, config, err));
   if (naming->arch != NULL)
     index->names = ckpt_arena_printf(&index->arena, "hf:%s/%u", naming->arch->name, naming->arch->revision);
+  else if (naming->is_by_rank || index->stated_ties != NULL)
+    index->names = ckpt_arena_printf(&index->arena, "hf:any/%d", CKPT_NAMING_REVISION);
   else if (naming->changed || index->is_renamed)
-    index->names = ckpt_arena_printf(&index->arena, "hf:any/%d", WRAPPER_REVISION);
+    index->names = ckpt_arena_copy(&index->arena, "hf:any/1");
   CKPT_TRY_ALLOC(index->names, err);
   if (naming->arch == NULL) return CKPT_OK;
   index->architecture = naming->arch->name;
@@ -309,7 +324,7 @@ ckpt_status ckpt_index_canonical_names(ckpt_index *index, bool stored_names, con
   if (stored_names) return CKPT_OK;
   ckpt_config *config = NULL;
   CKPT_TRY(read_config(index, like, &config, err));
-  namer naming = {.index = index};
+  namer naming = {.index = index, .like = like};
   ckpt_status status = name_all(&naming, config, err);
   ckpt_config_free(config);
   return status;

@@ -8,7 +8,9 @@
 
 /* What in config.json ties a name to another. */
 static const char *tie_key(const ckpt_index *index, const char *tied) {
-  const ckpt_arch_tie *tie = ckpt_arch_find(index->architecture)->ties;
+  const ckpt_arch *arch = ckpt_arch_find(index->architecture);
+  if (arch == NULL) return "tie_word_embeddings";
+  const ckpt_arch_tie *tie = arch->ties;
   while (tie->kept != NULL && strcmp(tie->tied, tied) != 0) tie++;
   return tie->config_key;
 }

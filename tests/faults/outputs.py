@@ -164,7 +164,7 @@ def check_places(base):
             ("to-inner", 1, "not empty")):
         check("-o " + output, ckpt("convert", LLAMA, "-o", os.path.join(base, output)), status, *texts)
     for option in ("--external-data", "--link"):
-        check(option, ckpt("convert", LLAMA, "-o", os.path.join(base, "empty"), option), 2, "no ONNX model, but a folder")
+        check(option, ckpt("convert", LLAMA, "-o", os.path.join(base, "empty"), option), 2, "hf has no such option (onnx has)")
     os.remove(os.path.join(base, "to-file.safetensors"))
     for link in ("file", "nowhere"):
         os.symlink(link, os.path.join(base, "l.safetensors"))

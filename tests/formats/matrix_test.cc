@@ -93,6 +93,9 @@ bool is_refused(const ckpt_format *format, const std::string &input) {
   ckpt_error err = {};
   IndexPointer index = open(kData + input, &err, false);
   EXPECT_NE(index, nullptr) << formats_testing::text_of(err);
+  for (uint32_t i = 0; index != nullptr && i < index->n_unread; i++) /* named, and cannot be read */
+    if (!index->unread[i].is_kept && (format->caps.training_state || index->unread[i].role <= CKPT_ROLE_BUFFER))
+      return true;
   const bool is_gguf = std::string(format->name) == "gguf";
   for (uint32_t i = 0; index != nullptr && i < index->n_tensors; i++) {
     const ckpt_tensor *tensor = &index->tensors[i];

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "libckpt/base/error.h"
+#include "libckpt/index/arch.h"
 #include "libckpt/index/masters.h"
 #include "libckpt/recipe/compare/diff.h"
 #include "libckpt/recipe/compare/hash.h"
@@ -206,12 +207,37 @@ static void write_json(const ckpt_args *args, const ckpt_diff *diff, size_t n_di
 
 /* ---- the verb ---------------------------------------------------------------------------------------------------- */
 
+static bool is_tied_copy(const ckpt_index *index, const ckpt_tensor *tensor) {
+  const ckpt_tensor *kept, *tied;
+  for (size_t i = 0; ckpt_arch_tied_pair(index, i, &kept, &tied); i++)
+    if (tied == tensor) return true;
+  return false;
+}
+
+/* Tensors that met by another of their names are equal, and their checkpoints have other digests. */
+static void note_digests(const ckpt_args *args, const ckpt_diff *diff) {
+  const ckpt_diff_pair *first = NULL;
+  size_t n = 0;
+  for (size_t i = 0; i < diff->n && !diff->options.has_tolerance; i++) {
+    const ckpt_diff_pair *pair = &diff->pairs[i];
+    if (ckpt_diff_judge(pair) != CKPT_DIFF_EQUAL || strcmp(pair->a->name, pair->b->name) == 0) continue;
+    if (is_tied_copy(diff->a, pair->a) || is_tied_copy(diff->b, pair->b)) continue;
+    if (n++ == 0) first = pair;
+  }
+  if (n != 0)
+    ckpt_report_note(args,
+                     "the digests of A and B differ: %zu tensor%s of several names count%s under another one (%s "
+                     "in A, %s in B)",
+                     n, ckpt_plural(n), n == 1 ? "s" : "", first->a->name, first->b->name);
+}
+
 static void print_notes(const ckpt_args *args, const ckpt_diff *diff, size_t n_different, const ckpt_input inputs[2]) {
   ckpt_input_print_notes(args, &inputs[0]);
   ckpt_input_print_notes(args, &inputs[1]);
   const char *a = inputs[0].index->names, *b = inputs[1].index->names;
   if (strcmp(a, b) != 0 && (n_different != 0 || !ckpt_names_agree(a, b)))
     ckpt_report_note(args, "names are %s in A and %s in B", a, b);
+  if (n_different == 0) note_digests(args, diff);
   for (size_t i = 0; i < diff->n; i++)
     if (ckpt_diff_judge(&diff->pairs[i]) == CKPT_DIFF_TIED)
       ckpt_report_note(args, "%s is stored in %s only, and equal to %s, to which the config ties it",

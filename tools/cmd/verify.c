@@ -47,12 +47,19 @@ static bool is_of_stored(const ckpt_verification *v) {
   return v->expected != NULL && strcmp(v->expected->names, "stored") == 0;
 }
 
+/* Whether they are over names of older rules than the checkpoint's. */
+static bool is_of_older(const ckpt_verification *v) {
+  return v->expected != NULL && strcmp(v->expected->names, "hf:any/1") == 0 &&
+         strcmp(v->input.index->names, "hf:any/2") == 0;
+}
+
 /* The same names, after the comparison with --like, which goes by the model's. */
 static ckpt_status take_naming(ckpt_verification *v, ckpt_error *err) {
-  if (!is_of_stored(v) || v->input.like == NULL) return CKPT_OK;
+  if (!is_of_older(v) && (!is_of_stored(v) || v->input.like == NULL)) return CKPT_OK;
   if (strcmp(v->input.index->names, "stored") == 0) return CKPT_OK;
   const ckpt_open_options open = {.struct_size = sizeof open,
-                                  .stored_names = true,
+                                  .stored_names = is_of_stored(v),
+                                  .naming_revision = 1,
                                   .like = v->input.like,
                                   .weights = v->input.weights,
                                   .report = ignore_reported};

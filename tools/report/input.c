@@ -7,11 +7,20 @@
 
 #include "libckpt/base/error.h"
 #include "libckpt/base/text.h"
+#include "libckpt/index/arch.h"
 #include "libckpt/recipe/adapter/adapter.h"
 #include "libckpt/recipe/select/select.h"
 #include "tools/report/report.h"
 
 static bool is_model(const ckpt_tensor *tensor) { return ckpt_role_included("model", (ckpt_role)tensor->role, NULL); }
+
+/* Whether it repeats a tensor to which the config ties it, and which both have. */
+static bool is_tied_copy(const ckpt_input *input, const ckpt_tensor *tensor) {
+  const ckpt_tensor *kept, *tied;
+  for (size_t i = 0; ckpt_arch_tied_pair(input->index, i, &kept, &tied); i++)
+    if (tied == tensor && ckpt_index_find(input->like, kept->name) != NULL) return true;
+  return false;
+}
 
 /* Every model tensor of one stands in the other, and with the same shape. */
 static ckpt_status check_like(const ckpt_input *input, const char *like_path, ckpt_defects *defects, ckpt_error *err) {
@@ -19,7 +28,7 @@ static ckpt_status check_like(const ckpt_input *input, const char *like_path, ck
   for (size_t side = 0; side < 2; side++)
     for (size_t i = 0; i < ckpt_index_count(both[side]); i++) {
       const ckpt_tensor *tensor = ckpt_index_at(both[side], i), *other = ckpt_index_find(both[1 - side], tensor->name);
-      if (!is_model(tensor) || (side == 1 && other != NULL)) continue;
+      if (!is_model(tensor) || (side == 1 && (other != NULL || is_tied_copy(input, tensor)))) continue;
       if (input->index->defects.n != 0 && ckpt_index_is_unread(both[1 - side], tensor->name)) continue; /* told */
       const char *file = ckpt_index_file_of(input->index, side == 1 ? tensor : other);
       ckpt_error defect = {0};

@@ -27,6 +27,7 @@ typedef struct totals {
   uint64_t n_bytes[CKPT_N_DTYPES]; /* of parameters, as written */
   bool is_cast[CKPT_N_DTYPES];     /* some of them were cast to it */
   bool is_asked;                   /* some tensor has the dtype that a rule gives it */
+  bool drops_ties;                 /* a tie of which both sides are stored is written once */
 } totals;
 
 /* The floating dtype that most parameter bytes have, or NONE. */
@@ -88,6 +89,27 @@ static ckpt_status say_left_out(ckpt_output *output, const ckpt_index *from, con
     CKPT_TRY(ckpt_losses_add(&output->losses, err, "%zu tensor%s not read (%s)", unread.n,
                              unread.n == 1 ? " that is" : "s that are", unread.text));
   return CKPT_OK;
+}
+
+/* What is named and cannot be read is left out by name alone. */
+static ckpt_status refuse_unread(const ckpt_output *output, const ckpt_index *from, const char *include,
+                                 ckpt_selection *selection, ckpt_error *err) {
+  const ckpt_unread *first = NULL;
+  ckpt_name_list names = {.n = 0};
+  for (uint32_t i = 0; i < from->n_unread; i++) {
+    const ckpt_unread *unread = &from->unread[i];
+    bool is_wanted;
+    CKPT_TRY(ckpt_selection_wants(selection, unread->name, &is_wanted, err));
+    if (!is_wanted || !ckpt_role_included(include, unread->role, NULL)) continue;
+    if (output->format->caps.unread && unread->is_kept) continue;
+    if (first == NULL) first = unread;
+    ckpt_name_list_add(&names, unread->name);
+  }
+  if (first == NULL) return CKPT_OK;
+  return ckpt_advise_value(
+      ckpt_fail(err, CKPT_EUNSUPPORTED, from->path, first->name, "is there and not read: %s (%zu tensor%s: %s)",
+                first->why, names.n, names.n == 1 ? " is not" : "s are not", names.text),
+      err, "%exclude=$ leaves it out", first->name);
 }
 
 /* Whether a trainer's file whose tensors were read goes along as the file that it is: into a folder whose format has no
@@ -153,6 +175,41 @@ static ckpt_status add_as_read(ckpt_plan *plan, uint32_t sink, uint32_t row, con
   return CKPT_OK;
 }
 
+static bool has_any(const char *const *list) { return list != NULL && *list != NULL; }
+
+/* The second copy of a tie that the config states goes into no folder of Hugging Face's where the input's writer had no
+ * choice (a DCP folder), or --like shows how the model has it: nothing chooses among its tensors, so both are there. */
+static bool drops_ties(const ckpt_output *output, const ckpt_convert_request *request) {
+  const ckpt_convert_options *options = request->options;
+  for (size_t i = 0; i < options->n_casts; i++)
+    if (options->casts[i].pattern != NULL) return false;
+  return output->format->caps.side_files && !output->format->caps.aliases && output->quantized == NULL &&
+         request->graph == NULL && !has_any(options->match) && !has_any(options->exclude) &&
+         !has_any(options->rename) && ckpt_index_side_file(output->described, "config.json") != NULL &&
+         (ckpt_caps_of(request->from).items || request->like != NULL);
+}
+
+/* What the config ties a tensor to, where both are stored; NULL: nothing. */
+static const ckpt_tensor *tied_to(const ckpt_index *from, const ckpt_tensor *tensor) {
+  const ckpt_tensor *kept, *tied;
+  for (size_t i = 0; ckpt_arch_tied_pair(from, i, &kept, &tied); i++)
+    if (tied == tensor && ckpt_tensor_same_shape(kept, tied) && kept->dtype == tied->dtype) return kept;
+  return NULL;
+}
+
+/* Rows that are written nowhere, whose digests say whether the copy that is left out is one. */
+static ckpt_status add_tied(ckpt_plan *plan, const ckpt_index *from, const ckpt_tensor *kept, const ckpt_tensor *tied,
+                            ckpt_error *err) {
+  ckpt_expr *expr;
+  uint32_t first, second;
+  CKPT_TRY(ckpt_expr_read(&expr, plan, from, kept, err));
+  CKPT_TRY(ckpt_plan_add_like(plan, CKPT_NO_SINK, kept->name, expr, kept, &first, err));
+  CKPT_TRY(ckpt_expr_read(&expr, plan, from, tied, err));
+  CKPT_TRY(ckpt_plan_add_like(plan, CKPT_NO_SINK, tied->name, expr, tied, &second, err));
+  plan->rows[second].must_equal = first + 1;
+  return CKPT_OK;
+}
+
 static ckpt_status add_rows(ckpt_plan *plan, uint32_t sink, const ckpt_index *from, ckpt_selection *selection,
                             bool is_quantized, totals *t, ckpt_error *err) {
   const ckpt_quantize_decisions *quantized = plan->outputs[sink].quantized;
@@ -168,6 +225,11 @@ static ckpt_status add_rows(ckpt_plan *plan, uint32_t sink, const ckpt_index *fr
     if (goes_in_file(from, tensor, format)) continue;
     ckpt_status status = ckpt_selection_take(selection, tensor, &plan->arena, &selected, err);
     if (status == CKPT_OK && selected.name == NULL) continue;
+    const ckpt_tensor *same = status == CKPT_OK && t->drops_ties ? tied_to(from, tensor) : NULL;
+    if (same != NULL) {
+      CKPT_TRY(add_tied(plan, from, same, tensor, err));
+      continue;
+    }
     ckpt_expr *expr = NULL;
     const char *why = NULL;
     if (status == CKPT_OK && selected.is_any_cast && selected.dtype != (ckpt_dtype)tensor->dtype &&
@@ -481,6 +543,8 @@ static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *reque
                                   n_steps, err));
   if (output->format->caps.presets || !has_ggml(request)) CKPT_TRY(ckpt_metadata_edit(output, options, err));
   CKPT_TRY(ckpt_selection_new(&selection, options, ckpt_convert_include(options, output->format), n_steps, err));
+  CKPT_TRY_GOTO(refuse_unread(output, request->from, ckpt_convert_include(options, output->format), selection, err));
+  t.drops_ties = drops_ties(output, request);
   CKPT_TRY_GOTO(request->graph != NULL
                     ? ckpt_graph_rows(plan, sink, request->graph, request->from, selection, is_quantized, err)
                     : add_rows(plan, sink, from, selection, is_quantized, &t, err));

@@ -45,6 +45,7 @@ static ckpt_status reopen(ckpt_index **out, const ckpt_output *output, bool keep
   ckpt_index *index;
   CKPT_TRY(ckpt_index_new(&index, NULL, output->path, output->format->name, NULL, err));
   *out = index;
+  index->naming_revision = described->naming_revision;
   bool known;
   for (uint32_t i = 0; i < described->n_tensors; i++) {
     const ckpt_tensor *tensor = &(described->as_read == NULL ? described : described->as_read)->tensors[i];
@@ -125,11 +126,26 @@ static ckpt_status discard_rows(ckpt_plan *plan, const ckpt_run_options *run, ck
   return CKPT_OK;
 }
 
+/* A second copy that was left out because the config ties it has the bytes of the first, or nothing is written. */
+static ckpt_status check_ties(const ckpt_plan *plan, const ckpt_index *from, ckpt_error *err) {
+  for (uint32_t i = 0; i < plan->n_rows; i++) {
+    const ckpt_row *row = &plan->rows[i];
+    if (row->must_equal == 0) continue;
+    const ckpt_row *kept = &plan->rows[row->must_equal - 1];
+    if (memcmp(&row->digest, &kept->digest, sizeof row->digest) != 0)
+      return ckpt_advise_value(ckpt_fail(err, CKPT_EDIFFERENT, from->path, row->name,
+                                         "differs from %s, to which config.json ties it", kept->name),
+                               err, "%exclude=$ keeps the other for both", row->name);
+  }
+  return CKPT_OK;
+}
+
 /* What follows the plan's own phases: what the outputs are called by, and the receipt. The last look at the flag: once
  * the ranks have agreed on this phase, the outputs are published. */
 static ckpt_status finish_phase(ckpt_plan *plan, const ckpt_convert_request *request, const ckpt_run_options *run,
                                 ckpt_sink *receipt, ckpt_error *err) {
   ckpt_plan_drop_work(plan); /* what is opened again for its digest takes no more than that */
+  CKPT_TRY(check_ties(plan, request->from, err));
   CKPT_TRY(digest_outputs(plan, request->keeps_names, err));
   if (receipt != NULL) CKPT_TRY(ckpt_receipt_write(plan, request, receipt, err));
   return ckpt_check_cancel(run, "cancelled; nothing was written", err);

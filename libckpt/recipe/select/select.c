@@ -202,6 +202,14 @@ ckpt_status ckpt_selection_take(ckpt_selection *selection, const ckpt_tensor *te
   return CKPT_OK;
 }
 
+ckpt_status ckpt_selection_wants(ckpt_selection *selection, const char *name, bool *out, ckpt_error *err) {
+  bool is_matched, is_excluded;
+  CKPT_TRY(any_match(selection->match, selection->n_match, name, &is_matched, err));
+  CKPT_TRY(any_match(selection->exclude, selection->n_exclude, name, &is_excluded, err));
+  *out = (selection->n_match == 0 || is_matched) && !is_excluded;
+  return CKPT_OK;
+}
+
 static ckpt_status refuse_idle(const char *option, const char *text, ckpt_error *err) {
   return ckpt_fail_option(err, CKPT_ENOTFOUND, NULL, option, "'%s' matches no tensor (ckpt ls lists the names%s)", text,
                           ckpt_pattern_is_word(text) ? "; a pattern is of the whole name, with * for any part" : "");

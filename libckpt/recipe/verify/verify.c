@@ -193,6 +193,12 @@ ckpt_status ckpt_verify_manifest(ckpt_findings *findings, const ckpt_index *inde
                                "values: %s names %u tensor%s that no digest is of (%s%s)", expected_path,
                                expected->n_not_read, ckpt_plural(expected->n_not_read), expected->not_read[0],
                                expected->n_not_read == 1 ? "" : ", ..."));
+  for (size_t i = 0; i < expected->n_not_read; i++) {
+    const char *name = expected->not_read[i];
+    if (ckpt_index_is_unread(index, name) || ckpt_index_find(index, name) != NULL) continue;
+    CKPT_TRY(ckpt_findings_add(findings, err, CKPT_PROBLEM, ckpt_index_file_of(index, NULL), name,
+                               "missing, but listed as not read in %s", expected_path));
+  }
   for (size_t i = 0; i < expected->n; i++) {
     const ckpt_manifest_entry *wanted = &expected->entries[i], *found = ckpt_manifest_find(actual, wanted->name);
     const char *what = NULL;

@@ -225,6 +225,38 @@ TEST_F(NamesTest, StoredPairsAreListed) {
   EXPECT_FALSE(ckpt_arch_tied_pair(index_, 1, &kept, &tied));
 }
 
+TEST_F(NamesTest, TheHeadGivesWayInModelsOfAnyFamily) {
+  const std::vector<std::vector<std::string>> groups = {
+      {"model.embed_tokens.weight", "lm_head.weight"},
+      {"tok_embeddings.weight", "output.weight"},
+      {"word_embeddings.weight", "embed_out.weight"},
+      {"cls.predictions.bias", "cls.predictions.decoder.bias"},
+      {"model.shared.weight", "lm_head.weight", "model.decoder.embed_tokens.weight"},
+      {"a.weight", "b.weight"}};
+  for (const auto &group : groups)
+    for (size_t first = 0; first < group.size(); first++) {
+      TearDown();
+      SetUp();
+      uint32_t number = Add(group[first]);
+      for (size_t i = 0; i < group.size(); i++)
+        if (i != first) {
+          ASSERT_EQ(ckpt_index_alias(index_, number, group[i].c_str(), nullptr), CKPT_OK);
+        }
+      Finish();
+      EXPECT_EQ(Name(number), group[0]) << first;
+      EXPECT_STREQ(index_->names, group[0] == "a.weight" || group[0] == "cls.predictions.bias" ? "stored" : "hf:any/2");
+    }
+}
+
+TEST_F(NamesTest, OlderRulesCallATieByTheFirstName) {
+  index_->naming_revision = 1;
+  uint32_t number = Add("model.embed_tokens.weight");
+  ASSERT_EQ(ckpt_index_alias(index_, number, "lm_head.weight", nullptr), CKPT_OK);
+  Finish();
+  EXPECT_EQ(Name(number), "lm_head.weight");
+  EXPECT_STREQ(index_->names, "stored");
+}
+
 TEST_F(NamesTest, ABrokenConfigIsNamed) {
   SetConfig("{\"model_type\": \"gpt2\"");
   Add("wte.weight");

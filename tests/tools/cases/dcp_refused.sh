@@ -8,6 +8,9 @@ for name in quantized sparse refused; do
   try reshard $name.pt --to dcp --world 2 -o out-$name
   try convert $name.pt --to dcp -o dcp-$name --include all
 done
+set -f
+try convert refused.pt --to dcp -o dcp-left --include all --exclude b* --exclude c* --exclude meta --exclude wide
+set +f
 
 # What was saved is no dict.
 cp "$DATA/torch/random-states.pt" "$DATA/torch/list.pt" .

@@ -46,3 +46,9 @@ for text in '' '[]' '{}' '{"ckpt_manifest": 2}' '{"ckpt_manifest": 1, "digest": 
 done
 # --check of what is no list says what it takes.
 ckpt hash --check "$DATA/gpt2-tiny/config.json" 2>&1 | sed "s|$DATA|DATA|g"
+echo '# a tensor that a manifest lists as not read, and that is gone'
+cp "$DATA/torch/refused.pt" .
+ckpt hash refused.pt -o unread.json --quiet
+sed 's/"meta"/"gone"/' unread.json >gone.json
+ckpt verify refused.pt --manifest unread.json | grep -c problem
+ckpt verify refused.pt --manifest gone.json | grep problem

@@ -1,0 +1,120 @@
+/* ties.c - see ties.h. Names are judged by their modules: `decoder.embed_tokens.weight` is an embedding wherever it
+ * stands, and `lm_head.weight` a head. The lists are those of transformers' models and of torch's own examples. */
+#include "libckpt/index/ties.h"
+
+#include <string.h>
+
+#include "libckpt/base/error.h"
+
+enum { MAX_STATED = 8, RANK_LIKE = 0, RANK_SHARED, RANK_OTHER, RANK_HEAD };
+
+static const char *const heads[] = {"lm_head",
+                                    "output",
+                                    "embed_out",
+                                    "score",
+                                    "cls.predictions.decoder",
+                                    "lm_head.decoder",
+                                    "predictions.decoder",
+                                    "proj_out",
+                                    "output_projection",
+                                    "output_layer",
+                                    "unembed",
+                                    "logits",
+                                    NULL};
+static const char *const embeddings[] = {"embed_tokens", "wte", "word_embeddings", "tok_embeddings", "embed_in",
+                                         "shared",       NULL};
+static const char *const shared[] = {"shared", NULL};
+
+/* Whether a parameter of a module whose name ends in one of these components. */
+static bool is_of(const char *name, const char *const *modules) {
+  const char *leaf = strrchr(name, '.');
+  if (leaf == NULL || (strcmp(leaf, ".weight") != 0 && strcmp(leaf, ".bias") != 0)) return false;
+  const size_t n = (size_t)(leaf - name);
+  for (; *modules != NULL; modules++) {
+    const size_t n_module = strlen(*modules);
+    if (n >= n_module && memcmp(leaf - n_module, *modules, n_module) == 0 &&
+        (n == n_module || leaf[-(ptrdiff_t)n_module - 1] == '.'))
+      return true;
+  }
+  return false;
+}
+
+int ckpt_tie_rank(const char *name, const ckpt_index *like) {
+  if (like != NULL && like->source != NULL && like->by_name != NULL && ckpt_index_place(like, name) >= 0)
+    return RANK_LIKE;
+  if (is_of(name, heads)) return RANK_HEAD;
+  return is_of(name, shared) ? RANK_SHARED : RANK_OTHER;
+}
+
+/* ---- what a config states ---------------------------------------------------------------------------------------- */
+
+typedef struct found_name {
+  const char *name;
+  const ckpt_tensor *tensor;
+} found_name;
+
+/* The first `max` names of the model's matrices that are of these modules; how many there are. */
+static size_t find_names(found_name *out, size_t max, const ckpt_index *index, const char *const *modules) {
+  size_t n = 0;
+  for (uint32_t i = 0; i < index->n_tensors; i++) {
+    const ckpt_tensor *tensor = &index->tensors[i];
+    if (tensor->rank != 2 || tensor->role != CKPT_ROLE_PARAMETER) continue;
+    const char *name = tensor->name;
+    for (const char *const *alias = tensor->aliases; name != NULL; name = alias == NULL ? NULL : *alias++)
+      if (is_of(name, modules) && n++ < max) out[n - 1] = (found_name){name, tensor};
+  }
+  return n;
+}
+
+/* The one that the others are tied to: the only one, a tensor's own name before its aliases, or `shared`. */
+static const found_name *find_embedding(const found_name *found, size_t n) {
+  const found_name *kept = NULL;
+  for (size_t i = 0; i < n; i++)
+    if (is_of(found[i].name, shared)) return &found[i];
+  for (size_t i = 0; i < n; i++) {
+    if (kept != NULL && kept->tensor != found[i].tensor) return NULL;
+    if (kept == NULL || strcmp(found[i].name, found[i].tensor->name) == 0) kept = &found[i];
+  }
+  return kept;
+}
+
+static bool is_alike(const ckpt_tensor *a, const ckpt_tensor *b) {
+  return a->dtype == b->dtype && a->shape[0] == b->shape[0] && a->shape[1] == b->shape[1];
+}
+
+static bool states_tie(const ckpt_config *config) {
+  bool is_tied = false;
+  if (ckpt_config_has(config, "tie_word_embeddings")) {
+    (void)ckpt_config_bool(config, "tie_word_embeddings", &is_tied);
+    return is_tied;
+  }
+  (void)ckpt_config_bool(config, "text_config.tie_word_embeddings", &is_tied);
+  return is_tied;
+}
+
+ckpt_status ckpt_index_find_ties(ckpt_index *index, const ckpt_config *config, ckpt_error *err) {
+  found_name found[2 * MAX_STATED];
+  if (config == NULL || !states_tie(config)) return CKPT_OK;
+  const size_t n = find_names(found, MAX_STATED, index, embeddings);
+  const found_name *kept = n > MAX_STATED ? NULL : find_embedding(found, n);
+  if (kept == NULL) return CKPT_OK;
+  const size_t n_heads = find_names(found + n, MAX_STATED, index, heads);
+  const char **pairs = ckpt_arena_array(&index->arena, 4 * MAX_STATED + 1, sizeof *pairs);
+  CKPT_TRY_ALLOC(pairs, err);
+  uint32_t n_pairs = 0;
+  for (size_t i = 0; i < n + n_heads && n_heads <= MAX_STATED; i++) {
+    if (strcmp(found[i].name, kept->name) == 0 || !is_alike(found[i].tensor, kept->tensor)) continue;
+    pairs[2 * n_pairs] = kept->name;
+    pairs[2 * n_pairs++ + 1] = found[i].name;
+  }
+  pairs[2 * n_pairs] = NULL;
+  index->stated_ties = n_pairs == 0 ? NULL : pairs;
+  return CKPT_OK;
+}
+
+bool ckpt_ties_state(const ckpt_index *index, const char *a, const char *b) {
+  for (const char *const *pair = index->stated_ties; pair != NULL && *pair != NULL; pair += 2)
+    if ((strcmp(pair[0], a) == 0 && strcmp(pair[1], b) == 0) || (strcmp(pair[0], b) == 0 && strcmp(pair[1], a) == 0))
+      return true;
+  return false;
+}

@@ -1,0 +1,23 @@
+/* ties.h - tied weights of models that no row of formats/arch/ knows: which of several names is the input embedding's,
+ * and which stored tensors the config ties. */
+#ifndef CKPT_INDEX_TIES_H
+#define CKPT_INDEX_TIES_H
+
+#include "libckpt/index/config.h"
+#include "libckpt/index/index.h"
+
+enum { CKPT_NAMING_REVISION = 2 }; /* of names where no family is known; 1 called ties by the first in byte order */
+
+/* How well a name stands for a group of ties: the lowest keeps it, the first in byte order among equals. `like` (or
+ * NULL) is the model whose names count before all others. */
+int ckpt_tie_rank(const char *name, const ckpt_index *like);
+
+/* Finds what a config of no known family ties with a true tie_word_embeddings: the input embedding, and the output
+ * head and other embeddings of its shape and dtype. Sets index->stated_ties; nothing where two could be the embedding.
+ * ENOMEM. */
+ckpt_status ckpt_index_find_ties(ckpt_index *index, const ckpt_config *config, ckpt_error *err);
+
+/* Whether names are a stated tie of the index, in either order. */
+bool ckpt_ties_state(const ckpt_index *index, const char *a, const char *b);
+
+#endif
