@@ -375,8 +375,11 @@ TEST_F(Train, SavesAndStopsWhenAsked) {
                               " --threads 1 --learning_rate 5e-3 " + words;
   for (const char *signal : {"TERM", "USR1", "INT"}) {
     const std::string resume = fs::exists(at("run")) ? " --resume last" : "";
-    const std::string script = std::string("bash -c '") + CKPT_BINARY_DIR + "/bin/ckpt-train " + command + resume +
-                               " & pid=$!; sleep 0.6; kill -" + signal + " $pid; wait $pid'";
+    const std::string log = at("run/log.jsonl");  // it has grown: the run has begun
+    const std::string script = "bash -c 'touch -a " + at("before") + "; cp " + log + " " + at("before") +
+                               " 2>/dev/null; " + CKPT_BINARY_DIR + "/bin/ckpt-train " + command + resume +
+                               " & pid=$!; for i in {1..600}; do cmp -s " + log + " " + at("before") + " || [ ! -s " +
+                               log + " ] || break; sleep 0.05; done; kill -" + signal + " $pid; wait $pid'";
     const int status = std::system(script.c_str());
     EXPECT_EQ(WEXITSTATUS(status), 3) << signal;
   }
