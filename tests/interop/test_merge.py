@@ -236,5 +236,21 @@ def test_pissa_that_was_converted(folder):
     assert (logits(merged) - wanted).abs().max() < 1e-5
 
 
+def test_a_base_of_blocks_is_what_its_values_are(folder):
+    wrap(llama, folder, target_modules=LINEARS)
+    base, adapter = folder + "/base", folder + "/adapter"
+    ckpt("quantize", base, "--type", "Q8_0", "--allow-fallback", "-o", folder + "/blocks.gguf")
+    ckpt("convert", folder + "/blocks.gguf", "-o", folder + "/values")
+    ckpt("merge", folder + "/values", "--adapter", adapter, "-o", folder + "/wanted")
+    ckpt("merge", folder + "/blocks.gguf", "--adapter", adapter, "-o", folder + "/found")
+    assert command.digest(folder + "/wanted") == command.digest(folder + "/found")
+    ckpt("merge", folder + "/blocks.gguf", "--adapter", adapter, "-o", folder + "/found.gguf")
+    ckpt("convert", folder + "/found.gguf", "-o", folder + "/again")
+    assert command.digest(folder + "/wanted") == command.digest(folder + "/again")
+    types = {t["name"]: t["dtype"] for t in json.loads(ckpt("ls", folder + "/found.gguf", "--names", "stored",
+                                                            "--json"))["tensors"]}
+    assert types["blk.0.attn_q.weight"] == "f32" and types["token_embd.weight"].lower() == "q8_0", types
+
+
 if __name__ == "__main__":
     command.main(globals())

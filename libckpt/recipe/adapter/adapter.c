@@ -7,6 +7,8 @@
 
 #include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
+#include "libckpt/base/text.h"
+#include "libckpt/codec/dialect/dialect.h"
 #include "libckpt/codec/side_files/side_files.h"
 #include "libckpt/plan/derive.h"
 #include "libckpt/plan/plan.h"
@@ -228,13 +230,36 @@ static ckpt_status add_new(ckpt_index *into, const ckpt_adapters *all, ckpt_erro
   return CKPT_OK;
 }
 
+/* Blocks cannot be added to: they become their values, and what comes of them is no block. */
+static ckpt_status note_blocks(ckpt_index *into, const ckpt_adapters *all, ckpt_error *err) {
+  uint32_t n = 0;
+  const char *type = NULL;
+  for (uint32_t i = 0; i < all->n_changes; i++) {
+    const ckpt_change *c = &all->changes[i];
+    const bool is_first = i == 0 || c->base != c[-1].base;
+    if (c->base == NULL || !is_first || !ckpt_dtype_is_block((ckpt_dtype)c->base->dtype)) continue;
+    type = ckpt_dtype_name((ckpt_dtype)c->base->dtype);
+    n++;
+  }
+  if (n == 0) return CKPT_OK;
+  return ckpt_index_note(into, false, err, "%u tensor%s of blocks (%s, ...) %s f32 in the merged model", n,
+                         ckpt_plural(n), type, n == 1 ? "is" : "are");
+}
+
 /* Side files are the base's, and lie in its source; the tokenizer is an adapter's, where it brings one. */
 static ckpt_status carry(ckpt_index *into, const ckpt_adapters *all, ckpt_error *err) {
   const ckpt_index *base = all->base;
   CKPT_TRY(ckpt_index_carry(into, base, err));
   for (uint32_t i = 0; i < into->n_side_files; i++)
     if (into->side_files[i].source == NULL) into->side_files[i].source = base->source;
-  CKPT_TRY(ckpt_adapters_carry_tokenizer(into, all, err));
+  if (base->stored_form == NULL)
+    CKPT_TRY(ckpt_adapters_carry_tokenizer(into, all, err)); /* GGUF keeps it in its metadata */
+  else if (all->n_vocabulary != 0)
+    return ckpt_fail(
+        err, CKPT_EUNSUPPORTED, base->path, NULL,
+        "the adapter has another vocabulary, and a GGUF base keeps its own (merge into the model that it was "
+        "made from)");
+  CKPT_TRY(note_blocks(into, all, err));
   for (uint32_t i = 0; i < all->n_notes; i++) CKPT_TRY(ckpt_index_note(into, false, err, "%s", all->notes[i]));
   into->objects = NULL; /* a run cannot go on from another model's state */
   into->top = NULL;
@@ -243,6 +268,14 @@ static ckpt_status carry(ckpt_index *into, const ckpt_adapters *all, ckpt_error 
   into->ties = 0;
   into->stated_ties = NULL;
   return ckpt_adapters_edit_config(into, all, err);
+}
+
+static bool changes_name(const void *arg, const char *name) {
+  const ckpt_adapters *all = arg;
+  const ckpt_tensor *tensor = ckpt_index_find(all->base, name);
+  uint32_t n;
+  ckpt_changes_of(all, tensor, name, &n);
+  return n != 0;
 }
 
 ckpt_status ckpt_adapters_merge(ckpt_index **out, const ckpt_adapters *adapters, ckpt_error *err) {
@@ -257,7 +290,8 @@ ckpt_status ckpt_adapters_merge(ckpt_index **out, const ckpt_adapters *adapters,
     CKPT_TRY_GOTO(ckpt_fail_at(add_tensor(merged, adapters, tensor, err), err, base->path, tensor->name));
   }
   CKPT_TRY_GOTO(add_new(merged, adapters, err));
-  status = ckpt_index_finish(merged, err);
+  CKPT_TRY_GOTO(ckpt_index_finish(merged, err));
+  status = ckpt_dialect_restore(merged, base, changes_name, adapters, err);
 done:
   if (status == CKPT_OK)
     *out = merged;

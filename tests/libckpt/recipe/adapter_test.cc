@@ -225,7 +225,7 @@ TEST_F(Refused, WhatItsConfigCallsAnotherKindOfUpdate) {
 TEST_F(Refused, HostileConfigs) {
   const std::string start = R"({"peft_type":"LORA","r":4,"lora_alpha":8,)";
   expect(start + R"("r":4})", good_, "duplicate");
-  expect(start + R"("alpha_pattern":{"(([a-z._0-9])*)*[!?]":3}})", good_, "too");
+  expect(start + R"("alpha_pattern":{"(([a-z._0-9])*)*[!?]":3}})", good_, "steps");
   std::string many = start + R"("alpha_pattern":{)";
   for (int i = 0; i <= 4096; i++) many += (i == 0 ? "\"a" : ",\"a") + std::to_string(i) + "\":1";
   expect(many + "}}", good_, "more than 4096 patterns");

@@ -34,6 +34,14 @@ try hash b16.gguf b32.gguf
 try convert b16 --adapter $lora -o b16.safetensors
 try hash b32 --adapter $lora --cast bf16
 try merge a/embedding/base --adapter a/embedding/adapter -o untied.safetensors --tied error
+# GGUF as base: what comes of it is GGUF again, or the folder that the model's own merge is
+try convert a/gpt2/base -o base.gguf --dtype f32
+try merge base.gguf --adapter a/gpt2/adapter -o again.gguf
+try hash again.gguf
+ckpt ls --names stored again.gguf | sed -n 1,2p
+ckpt ls --names stored base.gguf | sed -n 1,2p
+try merge base.gguf --adapter a/gpt2/adapter -o folder/
+ls folder
 try merge $base -o x.safetensors
 try merge $base --adapter a/gpt2/adapter -o x.safetensors
 try merge $base --adapter $base -o x.safetensors
