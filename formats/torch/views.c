@@ -111,8 +111,9 @@ ckpt_status ckpt_torch_say_apart(const ckpt_index *described, ckpt_losses *losse
     CKPT_TRY(ckpt_losses_add(losses, err, "memory that tensors share: each of %zu is written for itself (%s)", apart.n,
                              apart.text));
   if (turned.n != 0)
-    CKPT_TRY(ckpt_losses_add(losses, err, "the conjugate or negative bit of %zu tensor%s, whose values are written (%s)",
-                             turned.n, ckpt_plural(turned.n), turned.text));
+    CKPT_TRY(ckpt_losses_add(losses, err,
+                             "the conjugate or negative bit of %zu tensor%s, whose values are written (%s)", turned.n,
+                             ckpt_plural(turned.n), turned.text));
   if (strided.n == 0) return CKPT_OK;
   return ckpt_losses_add(losses, err, "strides of %zu tensor%s, written row-major (%s)", strided.n,
                          ckpt_plural(strided.n), strided.text);

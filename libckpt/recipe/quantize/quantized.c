@@ -61,7 +61,7 @@ static const ending_pair pairs[] = {
     {"indices", "weight_scale"},
     {"indices", "weight_bias"},
     {"indices", "perm"},
-    {"qdata", "scale"}, /* torchao: X.weight's parts are X._weight_qdata, ... or, in a torch file, X.weight.qdata, ... */
+    {"qdata", "scale"}, /* torchao: parts of X.weight are X._weight_qdata, in a torch file X.weight.qdata */
     {"qdata", "zero_point"},
     {"qdata", "scale_and_zero"},
     {"qdata", "group_scale"},

@@ -12,10 +12,10 @@
  *     ...
  *   ]}
  *
- * `exclude` are patterns of names that were left out. `not_read` names tensors of these roles that could not be read and
- * have no digest. Each is present only if there are any. `side_files` is present only if there are any, and never with a cast, which changes the config's dtype. It alone
- * may depend on the format: some formats have no side files. `names` is the naming that the digests use, with the
- * revision of its table; a check recomputes with it. */
+ * `exclude` are patterns of names that were left out. `not_read` names tensors of these roles that could not be read
+ * and have no digest. Each is present only if there are any. `side_files` is present only if there are any, and never
+ * with a cast, which changes the config's dtype. It alone may depend on the format: some formats have no side files.
+ * `names` is the naming that the digests use, with the revision of its table; a check recomputes with it. */
 #ifndef CKPT_RECIPE_RECORDS_MANIFEST_H
 #define CKPT_RECIPE_RECORDS_MANIFEST_H
 
