@@ -9,10 +9,14 @@
 
 enum { MAX_FILES = 8, N_FLOATS = 16 };
 
-static const char *const names[] = {"base/model.safetensors",      "base/config.json",
-                                    "a/adapter_model.safetensors", "a/adapter_config.json",
-                                    "b/adapter_model.safetensors", "b/adapter_config.json",
-                                    "a/tokenizer.json",            "b/tokenizer.json"};
+static const char *const names[] = {"base/model.safetensors",
+                                    "base/config.json",
+                                    "a/adapter_model.safetensors",
+                                    "a/adapter_config.json",
+                                    "b/adapter_model.safetensors",
+                                    "b/adapter_config.json",
+                                    "a/tokenizer.json",
+                                    "b/tokenizer.json"};
 
 static void unpack(const uint8_t *data, size_t n_bytes) {
   float payload[N_FLOATS];
@@ -79,9 +83,8 @@ static void try_all(const ckpt_adapter_options *options, double scale) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
   if (n_bytes < 4) return 0;
-  const ckpt_adapter_options options = {.tied = (ckpt_adapter_tied)(data[0] % 3),
-                                        .allow_noop = (data[0] & 4) != 0,
-                                        .allow_partial = (data[0] & 8) != 0};
+  const ckpt_adapter_options options = {
+      .tied = (ckpt_adapter_tied)(data[0] % 3), .allow_noop = (data[0] & 4) != 0, .allow_partial = (data[0] & 8) != 0};
   fuzz_folder_make();
   unpack(data + 1, n_bytes - 1);
   try_all(&options, (data[0] & 16) != 0 ? -0.5 : 1);
