@@ -29,6 +29,12 @@ Floats Elements(Machine &m, size_t n, bool adds) {
     for (const void *at : {(const void *)args.out, (const void *)args.d_a, (const void *)args.d_b})
       m.Get(out, static_cast<const float *>(at), n);
   }
+  ckpt_dropout_args drop = {};
+  float *dropped = m.Put(before);
+  drop.x = args.b, drop.y = dropped, drop.n_columns = n, drop.length = 1, drop.adds = adds;
+  drop.dropout = {5, 1.25, 0x33333333, 1, 2};
+  m.Run(CKPT_KERNEL_dropout, &drop, 1);
+  m.Get(out, dropped, n);
   args.d_b = nullptr;  // nobody wants it
   m.Run(CKPT_KERNEL_silu_mul_backward, &args, n);
   float *sum = m.Put(before);
@@ -154,6 +160,7 @@ Floats Optimizer(Machine &m, size_t n) {
 struct AttentionCase {
   size_t rows, length, heads, kv_heads, width, window;
   bool has_documents, has_mask, adds, is_packed;
+  double dropout = 0;
 };
 
 Floats Attention(Machine &m, const AttentionCase &c) {
@@ -179,6 +186,7 @@ Floats Attention(Machine &m, const AttentionCase &c) {
   a.documents = c.has_documents ? m.Put(documents) : nullptr, a.mask = c.has_mask ? m.Put(mask) : nullptr;
   a.n_rows = c.rows, a.length = c.length, a.n_heads = c.heads, a.n_kv_heads = c.kv_heads;
   a.head_width = c.width, a.window = c.window, a.scale = 0.3, a.adds_q = a.adds_k = a.adds_v = c.adds;
+  a.dropout = {11, 1 / (1 - c.dropout), (uint32_t)(c.dropout * 4294967296.0), 2, 5};
   const size_t n_blocks = (c.length + CKPT_ATTENTION_BLOCK - 1) / CKPT_ATTENTION_BLOCK;
   m.Run(CKPT_KERNEL_attention, &a, c.rows * c.heads * n_blocks);
   m.Run(CKPT_KERNEL_attention_backward, &a, c.rows * c.kv_heads);
@@ -247,9 +255,9 @@ std::vector<Case> All() {
 #include "kernels/ref/quant/read.def"
 #undef CKPT_READ
   const AttentionCase attention[] = {
-      {1, 1, 1, 1, 8, 0, false, false, false, false},  {2, 70, 2, 1, 16, 0, false, true, true, false},
-      {1, 67, 2, 2, 33, 0, true, false, false, false}, {1, 68, 4, 2, 20, 9, false, false, true, true},
-      {1, 64, 1, 1, 64, 64, true, true, false, true},  {2, 66, 2, 1, 256, 40, true, true, false, false}};
+      {1, 1, 1, 1, 8, 0, false, false, false, false},       {2, 70, 2, 1, 16, 0, false, true, true, false},
+      {1, 67, 2, 2, 33, 0, true, false, false, false, 0.3}, {1, 68, 4, 2, 20, 9, false, false, true, true},
+      {1, 64, 1, 1, 64, 64, true, true, false, true, 0.5},  {2, 66, 2, 1, 256, 40, true, true, false, false}};
   for (size_t i = 0; i < sizeof attention / sizeof *attention; i++) {
     const AttentionCase c = attention[i];
     all.push_back({"Attention" + std::to_string(i), [c](Machine &m) { return Attention(m, c); }, i == 1});

@@ -9,7 +9,7 @@ enum { THREADS = BLOCK, COLUMNS = CKPT_MAX_HEAD_WIDTH / THREADS /* of a thread *
 
 typedef struct query_shared {
   float q[CKPT_MAX_HEAD_WIDTH];
-  float scores[BLOCK], greatest[THREADS / 32];
+  float scores[BLOCK], weights[BLOCK], greatest[THREADS / 32]; /* weights: scores after dropout */
 } query_shared;
 
 /* Query, or key, `part % length` of a head, `part / length`. */
@@ -59,11 +59,13 @@ static __device__ void attend(const ckpt_attention_args *a, const attention_at *
     const float found = greatest_of(s, score), greatest = found > most ? found : most;
     const float base = greatest == -REAL_INFINITY ? 0 : greatest, correction = real_exp(most - base);
     most = greatest;
+    const bool drops = a->dropout.threshold != 0 && threadIdx.x < n;
     s->scores[threadIdx.x] = real_exp(score - base);
+    s->weights[threadIdx.x] = s->scores[threadIdx.x] * (drops ? pair_factor(a, at, query, mine) : 1);
     __syncthreads();
     total *= correction;
     for (size_t j = 0; j < n; j++) total += s->scores[j];
-    weigh(a, at, s->scores, key, n, correction, o);
+    weigh(a, at, s->weights, key, n, correction, o);
   }
   float *to = (float *)row_at(a->o, at->first + query, a->o_stride, at->head, a->head_width);
   for (size_t c = 0, d = threadIdx.x; d < a->head_width; c++, d += THREADS) to[d] = total == 0 ? 0 : o[c] / total;

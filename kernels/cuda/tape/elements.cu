@@ -40,6 +40,21 @@ void ckpt_cuda_start_add(ckpt_cuda *c, const void *args, size_t n) {
   ckpt_cuda_start_threads(c, "add", add, *(const ckpt_add_args *)args, n);
 }
 
+static __global__ void dropout(ckpt_dropout_args a, size_t n) {
+  for (size_t i = first_index(); i < n; i += index_step()) {
+    const size_t token = i / a.n_columns, column = i % a.n_columns;
+    float factors[4] = {1, 1, 1, 1};
+    if (a.dropout.threshold != 0)
+      dropout_factors(&a.dropout, token / a.length, token % a.length, column / 4, a.dropout.site, factors);
+    deliver(a.y, i, a.adds, ((const float *)a.x)[i] * factors[column % 4]);
+  }
+}
+
+void ckpt_cuda_start_dropout(ckpt_cuda *c, const void *args, size_t n) {
+  const ckpt_dropout_args *a = (const ckpt_dropout_args *)args;
+  ckpt_cuda_start_threads(c, "dropout", dropout, *a, n * a->n_columns);
+}
+
 /* ---- activations ------------------------------------------------------------------------------------------------- */
 
 static __global__ void silu_mul(ckpt_activation_args a, size_t n) {

@@ -34,6 +34,7 @@ static void attend(const ckpt_attention_args *a, const attention_at *at, size_t 
     most = greatest;
     total *= correction;
     for (size_t j = 0; j < n; j++) total += scores[j] = real_exp(scores[j] - base);
+    for (size_t j = 0; j < n && a->dropout.threshold != 0; j++) scores[j] *= pair_factor(a, at, query, key + j);
     for (size_t d = 0; d < width; d++) {
       real sum = o[d] * correction;
       for (size_t j = 0; j < n; j++)

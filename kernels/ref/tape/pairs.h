@@ -4,6 +4,7 @@
 #ifndef CKPT_KERNELS_REF_TAPE_PAIRS_H
 #define CKPT_KERNELS_REF_TAPE_PAIRS_H
 
+#include "kernels/ref/tape/dropout.h"
 #include "kernels/ref/tape/formulas.h"
 #include "kernels/ref/tape/tape_kernels.h"
 
@@ -41,7 +42,15 @@ static inline CKPT_DEVICE real dot(const real *x, const real *y, size_t n) {
   return sum;
 }
 
-/* Of one query and key: the probability, and the gradient of the score times the scale. */
+/* What dropout multiplies the probability of a pair by. */
+static inline CKPT_DEVICE real pair_factor(const ckpt_attention_args *a, const attention_at *at, size_t query,
+                                           size_t key) {
+  real factors[4];
+  dropout_factors(&a->dropout, at->row, query, key / 4, a->dropout.site + (uint32_t)at->head, factors);
+  return factors[key % 4];
+}
+
+/* Of one query and key: the probability, after dropout, and the gradient of the score times the scale. */
 static inline CKPT_DEVICE void pair_of(const ckpt_attention_args *a, const attention_at *at, size_t query, size_t key,
                                        real *p, real *d_score) {
   const size_t width = a->head_width, i = at->first + query, j = at->first + key;
@@ -49,9 +58,11 @@ static inline CKPT_DEVICE void pair_of(const ckpt_attention_args *a, const atten
   const real *d_o = row_at(a->d_o, i, a->o_stride, at->head, width);
   const real log_sum = ((const real *)a->log_sum)[i * a->n_heads + at->head];
   const real delta = dot(d_o, row_at(a->o, i, a->o_stride, at->head, width), width);
-  const real d_p = dot(d_o, row_at(a->v, j, a->v_stride, at->kv_head, width), width);
+  const real factor = a->dropout.threshold == 0 ? 1 : pair_factor(a, at, query, key);
+  const real d_p = dot(d_o, row_at(a->v, j, a->v_stride, at->kv_head, width), width) * factor;
   *p = is_visible(a, at, query, key) ? real_exp(dot(q, k, width) * (real)a->scale - log_sum) : 0;
   *d_score = *p * (d_p - delta) * (real)a->scale;
+  *p *= factor;
 }
 
 #endif

@@ -3,6 +3,7 @@
 #ifndef CKPT_KERNELS_REF_TAPE_POINTWISE_H
 #define CKPT_KERNELS_REF_TAPE_POINTWISE_H
 
+#include "kernels/ref/tape/dropout.h"
 #include "kernels/ref/tape/elements.h"
 #include "kernels/ref/tape/tape_kernels.h"
 
@@ -70,6 +71,23 @@ static void add(const void *args, size_t begin, size_t end) {
   const real *restrict x = a->x;
   real *restrict y = a->y;
   for (size_t i = begin; i < end; i++) y[i] += x[i];
+}
+
+/* ---- dropout -----------------------------------------------------------------------------------------------------
+ */
+
+/* As tape_kernels.h has it. */
+static void dropout(const void *args, size_t begin, size_t end) {
+  const ckpt_dropout_args *a = args;
+  for (size_t t = begin; t < end; t++) {
+    const real *x = (const real *)a->x + t * a->n_columns;
+    real *y = (real *)a->y + t * a->n_columns, factors[4] = {1, 1, 1, 1};
+    for (size_t i = 0; i < a->n_columns; i++) {
+      if (i % 4 == 0 && a->dropout.threshold != 0)
+        dropout_factors(&a->dropout, t / a->length, t % a->length, i / 4, a->dropout.site, factors);
+      y[i] = a->adds ? y[i] + x[i] * factors[i % 4] : x[i] * factors[i % 4];
+    }
+  }
 }
 
 /* ---- activations ----------------------------------------------------------------------------------------------------

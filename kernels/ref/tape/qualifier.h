@@ -5,6 +5,8 @@
 #ifndef CKPT_KERNELS_REF_TAPE_QUALIFIER_H
 #define CKPT_KERNELS_REF_TAPE_QUALIFIER_H
 
+#define CKPT_RESTRICT __restrict__
+
 #if defined(__CUDACC__)
 #include <math.h>
 #define CKPT_DEVICE __host__ __device__
