@@ -166,8 +166,8 @@ TEST(Gguf, PaddingOfTheHeaderAndExponentsAreLookedAt) {
   bytes[payload - 1] = 1;
   spill(folder / "a.gguf", bytes);
   EXPECT_EQ(notes_of(must_open(folder / "a.gguf").get()),
-            std::vector<std::string>({"! the padding between header and payload is not zero: 1 byte (no reader looks "
-                                      "there)"}));
+            std::vector<std::string>({"! a.gguf: the padding between header and payload is not zero: 1 byte (no reader "
+                                      "looks there)"}));
 }
 
 // ---- reading ------------------------------------------------------------------------------------------------------

@@ -36,3 +36,6 @@ ls other/global_step3 | grep optim
 try reshard $DATA/zero/stage3-bf16 -o none --to dcp --engine bf16
 sed 's/"engine":"bf16"/"engine":"fp8"/' bf16.json > wrong.json
 try verify bf16 --receipt wrong.json
+# files that do not say whose they are
+ckpt reshard $DATA/zero/stage3-bf16 -o three --to zero --dp 2 --quiet > /dev/null
+ckpt verify three --quiet | grep order
