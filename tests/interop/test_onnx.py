@@ -454,15 +454,39 @@ def test_checksums_of_files_outside(folder):
     assert "its SHA-1 is " in ckpt("verify", path, status=1)
 
 
-def test_weights_alone_are_a_model_that_onnx_reads(folder):
+def test_weights_alone_are_no_model(folder):
     weights, model = os.path.join(folder, "w.safetensors"), os.path.join(folder, "w.onnx")
     ckpt("convert", os.path.join(DATA, "dynamo.onnx"), "-o", weights)
-    ckpt("convert", weights, "-o", model)
-    check(model)
-    assert tensors(model) == tensors(os.path.join(DATA, "dynamo.onnx"))
-    assert digest(weights) == digest(model)
-    with open(model, "rb") as file:
-        assert onnx.load(model).SerializeToString() == file.read()
+    assert "has no graph" in ckpt("convert", weights, "-o", model, status=1)
+    assert not os.path.exists(model)
+
+
+def test_tuned_weights_in_exported_graphs(folder):
+    """Of both exporters: what they store transposed under names of their own is found, and the numbers are torch's."""
+    command.need("torch", "onnxscript", "safetensors")
+    import torch
+    from safetensors.torch import save_file
+
+    model, (ids,) = transformer()
+    old, tuned = (os.path.join(folder, name + ".safetensors") for name in ("old", "tuned"))
+    graphs = {"new": {"dynamo": True, "external_data": False}, "old": {"dynamo": False, "opset_version": 17}}
+    for kind, options in graphs.items():
+        torch.onnx.export(model, (ids,), os.path.join(folder, kind + ".onnx"), input_names=["ids"], **options)
+    save_file(model.state_dict(), old)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(0.5).add_(torch.randn_like(parameter) / 50)
+        wanted = model(ids).numpy()
+    save_file(model.state_dict(), tuned)
+    for kind in graphs:
+        graph, out = os.path.join(folder, kind + ".onnx"), os.path.join(folder, kind + "-tuned.onnx")
+        said = ckpt("convert", tuned, "--graph", graph, "-o", out, status=1)
+        assert "would keep the values that the graph has" in said and "--graph-weights" in said, said
+        ckpt("convert", tuned, "--graph", graph, "--graph-weights", old, "-o", out)
+        check(out)
+        session = onnxruntime.InferenceSession(out, providers=["CPUExecutionProvider"])
+        found = session.run(None, {"ids": ids.numpy()})[0]
+        assert np.abs(found - wanted).max() < 1e-5 * np.abs(wanted).max(), kind
 
 
 command.main(globals())
