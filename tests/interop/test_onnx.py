@@ -3,6 +3,7 @@ onnx's checker passes and that ONNX Runtime computes the same numbers with.
 """
 import glob
 import hashlib
+import json
 import os
 import shutil
 
@@ -457,7 +458,8 @@ def test_checksums_of_files_outside(folder):
 def test_weights_alone_are_no_model(folder):
     weights, model = os.path.join(folder, "w.safetensors"), os.path.join(folder, "w.onnx")
     ckpt("convert", os.path.join(DATA, "dynamo.onnx"), "-o", weights)
-    assert "has no graph" in ckpt("convert", weights, "-o", model, status=1)
+    said = json.loads(ckpt("convert", weights, "-o", model, "--json", status=1))
+    assert "has no graph" in said["error"]["message"], said
     assert not os.path.exists(model)
 
 
@@ -480,7 +482,7 @@ def test_tuned_weights_in_exported_graphs(folder):
     save_file(model.state_dict(), tuned)
     for kind in graphs:
         graph, out = os.path.join(folder, kind + ".onnx"), os.path.join(folder, kind + "-tuned.onnx")
-        said = ckpt("convert", tuned, "--graph", graph, "-o", out, status=1)
+        said = json.loads(ckpt("convert", tuned, "--graph", graph, "-o", out, "--json", status=1))["error"]["message"]
         assert "would keep the values that the graph has" in said and "--graph-weights" in said, said
         ckpt("convert", tuned, "--graph", graph, "--graph-weights", old, "-o", out)
         check(out)
