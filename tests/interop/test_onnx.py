@@ -469,7 +469,11 @@ def test_tuned_weights_in_exported_graphs(folder):
     import torch
     from safetensors.torch import save_file
 
-    model, (ids,) = transformer()
+    model, (few,) = transformer()
+    with torch.no_grad():  # as trained: of equal weights an exporter stores one
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) / 10)
+    ids = torch.randint(0, 50, (2, 16))  # as many as there are positions: fewer and the exporter stores a slice of them
     old, tuned = (os.path.join(folder, name + ".safetensors") for name in ("old", "tuned"))
     graphs = {"new": {"dynamo": True, "external_data": False}, "old": {"dynamo": False, "opset_version": 17}}
     for kind, options in graphs.items():
@@ -480,6 +484,10 @@ def test_tuned_weights_in_exported_graphs(folder):
             parameter.mul_(0.5).add_(torch.randn_like(parameter) / 50)
         wanted = model(ids).numpy()
     save_file(model.state_dict(), tuned)
+    cut = os.path.join(folder, "cut.onnx")
+    torch.onnx.export(model, (few,), cut, input_names=["ids"], **graphs["new"])
+    options = ["--graph", cut, "--graph-weights", old, "-o", cut + ".out.onnx", "--json"]
+    assert json.loads(ckpt("convert", tuned, *options, status=1))["error"]["tensor"] is not None
     for kind in graphs:
         graph, out = os.path.join(folder, kind + ".onnx"), os.path.join(folder, kind + "-tuned.onnx")
         said = json.loads(ckpt("convert", tuned, "--graph", graph, "-o", out, "--json", status=1))["error"]["message"]
