@@ -410,8 +410,9 @@ typedef struct ckpt_cast_rule {
   ckpt_dtype dtype;
 } ckpt_cast_rule;
 
-/* An option that one format alone has, by its name: "zstd_level" of dcp (1 to 22), "stage" of zero (1 to 3), and the
- * flags (1: given) "external_data" and "link" of onnx. 0 is as good as none. */
+/* An option that one format alone has, by its name: "zstd_level" of dcp (1 to 22), "stage" (1 to 3) and "engine"
+ * (1: bf16, 2: fp16, 3: fp32) of zero, and the flags (1: given) "external_data" and "link" of onnx. 0 is as good as
+ * none. */
 typedef struct ckpt_format_value {
   const char *name;
   uint64_t value;
@@ -441,6 +442,8 @@ typedef struct ckpt_convert_options {
   const ckpt_format_value *values; /* options of the output's format, each name once */
   size_t n_values;
   const char *pre; /* of GGUF from another dialect: llama.cpp's name of the pre-tokenizer; NULL: as it is recognised */
+  const char *graph_weights; /* path of the checkpoint that the graph was exported from, or NULL */
+  bool partial;              /* parameters of the graph or the input may lack their counterpart */
 } ckpt_convert_options;
 
 /* Converts and commits. Fails like ckpt_open and ckpt_plan_run, and with EINVAL for options that the output's format

@@ -189,12 +189,21 @@ static ckpt_status add_tied(ckpt_plan *plan, const ckpt_index *from, const ckpt_
   return CKPT_OK;
 }
 
+/* What a run goes on from is rounded where a pattern names it, and that is said. */
+static ckpt_status say_cast_states(ckpt_output *output, const ckpt_name_list *states, ckpt_error *err) {
+  if (states->n == 0) return CKPT_OK;
+  CKPT_TRY(ckpt_index_note(output->described, false, err,
+                           "a pattern casts %zu tensor%s of the optimizer (%s): a run that goes on from %s is another",
+                           states->n, ckpt_plural(states->n), states->text, states->n == 1 ? "it" : "them"));
+  return CKPT_OK;
+}
+
 static ckpt_status add_rows(ckpt_plan *plan, uint32_t sink, const ckpt_index *from, ckpt_selection *selection,
                             bool is_quantized, totals *t, ckpt_error *err) {
   const ckpt_quantize_decisions *quantized = plan->outputs[sink].quantized;
   const ckpt_format *format = plan->outputs[sink].format;
   const bool keeps_graph = format->caps.graph && from->graph != NULL; /* which gets what it works with */
-  ckpt_name_list kept = {.n = 0};
+  ckpt_name_list kept = {.n = 0}, states = {.n = 0};
   const char *why_first = NULL;
   uint32_t n_widened = 0;
   for (uint32_t k = 0; k < from->n_tensors; k++) {
@@ -227,6 +236,8 @@ static ckpt_status add_rows(ckpt_plan *plan, uint32_t sink, const ckpt_index *fr
         selected.dtype != (ckpt_dtype)tensor->dtype) {
       if (!keeps_graph) status = ckpt_refuse_quantized(from, tensor, is_quantized, err);
       if (status == CKPT_OK) status = ckpt_expr_cast(&expr, plan, expr, selected.dtype, err);
+      const bool is_state = !ckpt_role_is_model((ckpt_role)tensor->role) && tensor->role != CKPT_ROLE_OTHER;
+      if (is_state) ckpt_name_list_add(&states, tensor->name);
     }
     if (status == CKPT_OK && from->stored_form != NULL && is_block_nowhere(format, expr)) {
       status = ckpt_expr_cast(&expr, plan, expr, CKPT_F32, err);
@@ -243,6 +254,7 @@ static ckpt_status add_rows(ckpt_plan *plan, uint32_t sink, const ckpt_index *fr
     t->is_asked = t->is_asked || expr->dtype == selected.dtype;
   }
   CKPT_TRY(say_kept(&plan->outputs[sink], from, &kept, why_first, t, err));
+  CKPT_TRY(say_cast_states(&plan->outputs[sink], &states, err));
   if (n_widened != 0)
     CKPT_TRY(ckpt_losses_add(&plan->outputs[sink].losses, err, "the blocks of %u tensor%s, which became f32, exactly",
                              n_widened, ckpt_plural(n_widened)));
@@ -524,8 +536,9 @@ static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *reque
   CKPT_TRY(ckpt_selection_new(&selection, options, ckpt_convert_include(options, output->format), n_steps, err));
   CKPT_TRY_GOTO(ckpt_selection_refuse_unread(selection, request->from, output->format->caps.unread, err));
   t.drops_ties = drops_ties(output, request);
+  const ckpt_graph_request of_graph = {request->graph, request->graph_weights, options->partial};
   CKPT_TRY_GOTO(request->graph != NULL
-                    ? ckpt_graph_rows(plan, sink, request->graph, request->from, selection, is_quantized, err)
+                    ? ckpt_graph_rows(plan, sink, &of_graph, request->from, selection, is_quantized, err)
                     : add_rows(plan, sink, from, selection, is_quantized, &t, err));
   if (output->format->caps.masters) {
     CKPT_TRY_GOTO(ckpt_training_rows(plan, sink, request->from, err));
@@ -569,6 +582,12 @@ ckpt_status ckpt_convert_plan(ckpt_plan *plan, const ckpt_convert_request *reque
   CKPT_TRY(ckpt_plan_reads(plan, request->from, request->options->input, err));
   if (request->like != NULL) CKPT_TRY(ckpt_plan_reads(plan, request->like, request->like_path, err));
   if (request->graph != NULL) CKPT_TRY(ckpt_plan_reads(plan, request->graph, request->options->graph, err));
+  if (request->graph_weights != NULL)
+    CKPT_TRY(ckpt_plan_reads(plan, request->graph_weights, request->options->graph_weights, err));
+  if (request->graph == NULL && (request->graph_weights != NULL || request->options->partial))
+    return ckpt_fail_option(err, CKPT_EINVAL, request->from->path,
+                            request->options->partial ? "partial" : "graph_weights", "is for an output with %s",
+                            "another model's graph");
   for (uint32_t i = 0; i < request->n_targets; i++)
     CKPT_TRY(add_target(plan, request, &request->targets[i], is_quantized || like_is_quantized, &n_steps, err));
   return check_outputs(plan, request, err);
@@ -578,7 +597,7 @@ ckpt_status ckpt_convert_plan(ckpt_plan *plan, const ckpt_convert_request *reque
 
 typedef struct job {
   ckpt_convert_options options;
-  ckpt_index *index, *graph;
+  ckpt_index *index, *graph, *graph_weights;
   ckpt_plan *plan;
   ckpt_convert_target target;
   ckpt_convert_request request;
@@ -592,6 +611,7 @@ static ckpt_status plan_job(job *j, ckpt_error *err) {
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "input and output must be given");
   CKPT_TRY(ckpt_open(&j->index, options->input, &open, err));
   if (options->graph != NULL) CKPT_TRY(ckpt_open(&j->graph, options->graph, &open, err));
+  if (options->graph_weights != NULL) CKPT_TRY(ckpt_open(&j->graph_weights, options->graph_weights, &open, err));
   CKPT_TRY(ckpt_plan_new(&j->plan, err));
   j->target = (ckpt_convert_target){.path = options->output,
                                     .to = options->to,
@@ -601,6 +621,7 @@ static ckpt_status plan_job(job *j, ckpt_error *err) {
   j->request = (ckpt_convert_request){.verb = "convert",
                                       .from = j->index,
                                       .graph = j->graph,
+                                      .graph_weights = j->graph_weights,
                                       .targets = &j->target,
                                       .n_targets = 1,
                                       .options = options};
@@ -621,5 +642,6 @@ ckpt_status ckpt_convert(const ckpt_convert_options *options, ckpt_error *err) {
   ckpt_plan_free(j.plan);
   ckpt_index_free(j.index);
   ckpt_index_free(j.graph);
+  ckpt_index_free(j.graph_weights);
   return status;
 }
