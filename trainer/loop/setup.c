@@ -93,36 +93,22 @@ static ckpt_status open_tokenizer(ckpt_job *job, ckpt_error *err) {
   return ckpt_text_encoder_new(&job->encoder, job->tokenizer, err);
 }
 
-/* Dropout is not there yet: a run without it is another run than its user may think. */
-static void warn_of_dropout(const ckpt_job *job, const ckpt_carried *config) {
-  static const char *const keys[] = {"resid_pdrop", "embd_pdrop", "attn_pdrop", "attention_dropout"};
-  json_t *root = json_loadb(config->bytes, (size_t)config->n_bytes, 0, NULL);
-  const bool is_gpt2 = strcmp(job->model->family, "gpt2") == 0;
-  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-    const json_t *value = json_object_get(root, keys[i]);
-    const double rate = json_is_number(value) ? json_number_value(value) : is_gpt2 && i < 3 ? 0.1 : 0;
-    if (rate == 0) continue;
-    ckpt_job_report(job, CKPT_REPORT_WARNING,
-                    "the config asks for dropout (%s %g): there is none yet, the run is without", keys[i], rate);
-    break;
-  }
-  json_decref(root);
-}
-
 /* With an adapter its config goes along, and the model's does not: the folder is no model. */
 static ckpt_status open_lora(ckpt_job *job, ckpt_error *err) {
   uint32_t n = 0;
   job->trained = job->model;
   if (job->options->lora == NULL) return CKPT_OK;
   CKPT_TRY(ckpt_lora_new(&job->lora, job->options->lora, job->model, job->options->model, err));
+  CKPT_TRY(ckpt_lora_apply(job->lora, job->model, err));
   job->trained = &job->lora->table;
   for (uint32_t i = 0; i < job->n_carried; i++)
     if (strcmp(job->carried[i].name, "config.json") != 0 && strcmp(job->carried[i].name, "generation_config.json") != 0)
       job->carried[n++] = job->carried[i];
   job->n_carried = n;
-  if (job->lora->dropout != 0)
-    ckpt_job_report(job, CKPT_REPORT_WARNING, "lora_dropout %g: there is none yet, the run is without",
-                    job->lora->dropout);
+  if (job->lora->dropout != 0 && job->lora->n_merged != 0)
+    ckpt_job_report(job, CKPT_REPORT_WARNING,
+                    "lora_dropout %g: there is none yet for DoRA and for heads, %u of %u adapted layers are without",
+                    job->lora->dropout, job->lora->n_merged, job->lora->n_targets);
   return carry(job, "adapter_config.json", job->lora->config, strlen(job->lora->config), err);
 }
 
@@ -138,7 +124,6 @@ static ckpt_status open_model(ckpt_job *job, ckpt_error *err) {
   if (config == NULL) return ckpt_fail(err, CKPT_ENOTFOUND, o->model, NULL, "there is no config.json in it");
   const ckpt_model_options options = {.struct_size = sizeof options, .needs_backward = true};
   CKPT_TRY(ckpt_model_new(&job->model, config->bytes, (size_t)config->n_bytes, o->model, &options, err));
-  warn_of_dropout(job, config);
   CKPT_TRY(open_lora(job, err));
   return open_tokenizer(job, err);
 }

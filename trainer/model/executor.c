@@ -23,6 +23,7 @@ struct ckpt_executor {
   uint64_t high_water;
   char *arena, *state; /* of the device */
   char *parameters, *gradients;
+  const ckpt_parameter_place *places; /* the caller's; NULL: parameters are in the flat buffers */
   char *log_probabilities; /* of the host: one a token */
 };
 
@@ -97,8 +98,9 @@ static ckpt_status fill_states(ckpt_executor *x, ckpt_error *err) {
 }
 
 static ckpt_status allocate_all(ckpt_executor *x, const ckpt_executor_options *options, ckpt_error *err) {
-  x->owns_parameters = options->parameters == NULL;
-  x->owns_gradients = options->gradients == NULL && x->has_backward;
+  x->places = options->places;
+  x->owns_parameters = options->parameters == NULL && x->places == NULL;
+  x->owns_gradients = options->gradients == NULL && x->has_backward && x->places == NULL;
   x->parameters = (char *)options->parameters;
   x->gradients = x->has_backward ? (char *)options->gradients : NULL;
   if (x->owns_parameters) CKPT_TRY(allocate(x, &x->parameters, x->memory.parameters, "parameters", err));
@@ -244,6 +246,11 @@ static void *gradient_of(ckpt_executor *x, const ckpt_tape_call *call, uint32_t 
 static void give_parameters(ckpt_executor *x, ckpt_tape_call *call) {
   for (uint32_t i = 0; i < call->entry->n_parameters; i++) {
     const ckpt_tape_value *value = &x->model->tape.values[call->entry->parameters[i]];
+    if (x->places != NULL) {
+      call->parameters[i] = x->places[value->parameter].weights;
+      call->d_parameters[i] = x->places[value->parameter].gradients;
+      continue;
+    }
     const uint64_t offset = x->model->parameters[value->parameter].offset * x->limits.real_bytes;
     call->parameters[i] = x->parameters + offset;
     call->d_parameters[i] = x->gradients == NULL ? NULL : x->gradients + offset;
@@ -274,6 +281,7 @@ typedef struct run {
   const ckpt_token_batch *batch;
   size_t n_tokens;
   double scale;
+  bool is_training;
 } run;
 
 /* Runs the entry of a planned step, forward or backward. */
@@ -289,7 +297,8 @@ static ckpt_status run_step(ckpt_executor *x, const run *r, uint32_t number, boo
                          .n_tokens = r->n_tokens,
                          .state = x->state + x->plan.states[entry_number],
                          .loss_rows = (size_t)x->limits.loss_rows,
-                         .scale = r->scale};
+                         .scale = r->scale,
+                         .is_training = r->is_training};
   for (uint32_t i = 0; i < entry->n_in; i++) call.in[i] = value_of(x, &call, entry->in[i]);
   for (uint32_t i = 0; i < entry->n_out; i++) call.out[i] = value_of(x, &call, entry->out[i]);
   give_parameters(x, &call);
@@ -343,6 +352,7 @@ ckpt_status ckpt_executor_train(ckpt_executor *x, const ckpt_token_batch *batch,
   if (batch->targets == NULL) return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "a batch without targets");
   CKPT_TRY(start(x, &r, batch, err));
   r.scale = scale;
+  r.is_training = true;
   for (uint32_t i = 0; i < x->plan.n_steps && r.n_tokens != 0; i++)
     CKPT_TRY(run_step(x, &r, i, i >= x->plan.n_forward, err));
   x->device->table->synchronize(x->device);
