@@ -98,7 +98,8 @@ typedef struct ckpt_arch {
   const char *name;               /* "llama": GGUF's and config's model_type alike where they agree */
   uint32_t revision;              /* of this table; part of the naming in digests */
   const char *const *model_types; /* config.json's model_type values, NULL-terminated */
-  const ckpt_arch_model *models;  /* NULL: none is known, so that no checkpoint is proven to be one */
+  const ckpt_arch_model *models;  /* all that classes have; NULL: not known, so that no checkpoint is proven whole */
+  const char *const *classes;     /* where models is NULL: those whose state dicts have all of these names; or NULL */
   const char *base_prefix;        /* "model." or "transformer.": absent in checkpoints of the bare model */
   /* hf NULL ends. The order is that of the model's own named_parameters(), which files of weights do not keep and
    * numbered optimizer states follow; rows that have a `#` and stand together are one list of layers. */

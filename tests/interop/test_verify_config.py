@@ -160,7 +160,7 @@ def loads(folder, name):
 
 def is_cautious(config, said):
     """Whether it is one of the cases in which verify says why it does not know, though transformers would load it."""
-    reasons = ("no class of this model_type", "says more than is read of it", "config.json has no ",
+    reasons = ("no class of this model_type", "which is not known here", "config.json has no ",
                "id2label and num_labels", "whose wrappers convert takes off", "not read as they are stored")
     return any(reason in text for text in said["unproven"] for reason in reasons)
 

@@ -432,29 +432,43 @@ static ckpt_status check_missing(checker *c, ckpt_error *err) {
 
 /* ---- the class --------------------------------------------------------------------------------------------------- */
 
-/* The class that the config names. */
-static void find_model(checker *c) {
-  const char *class = NULL, *other, *type = "";
-  (void)ckpt_config_text(c->config, "model_type", &type);
+static bool is_listed(const char *const *classes, const char *class) {
+  while (classes != NULL && *classes != NULL && strcmp(*classes, class) != 0) classes++;
+  return classes != NULL && *classes != NULL;
+}
+
+/* The one of a class, or NULL, and why. *is_of_family: its state dict has the names of the bare model. */
+static const ckpt_arch_model *model_of(checker *c, const char *class, bool *is_of_family) {
+  const char *type = "";
   const ckpt_arch_model *model = c->arch->models;
+  (void)ckpt_config_text(c->config, "model_type", &type);
+  while (model != NULL && model->name != NULL && strcmp(model->name, class) != 0) model++;
+  const bool is_known = model != NULL && model->name != NULL;
+  *is_of_family = is_known || is_listed(c->arch->classes, class);
+  if (!is_known) {
+    leave_unproven(c, *is_of_family ? "what else %s has is not known" : "%s is not known", class);
+    return NULL;
+  }
+  *is_of_family = strcmp(model->model_type, type) == 0;
+  if (!*is_of_family) leave_unproven(c, "%s is no class of this model_type", class);
+  return *is_of_family ? model : NULL;
+}
+
+/* Finds the class that the config names. False where it is one of which nothing is known. */
+static bool find_model(checker *c) {
+  const char *class = NULL, *other;
+  bool is_of_family = true;
   if (!ckpt_config_item(c->config, "architectures", 0, &class))
     leave_unproven(c, "config.json names no class%s", " (architectures)");
   else if (ckpt_config_item(c->config, "architectures", 1, &other))
     leave_unproven(c, "config.json names more than one class (%s, ...)", class);
-  else {
-    while (model != NULL && model->name != NULL && strcmp(model->name, class) != 0) model++;
-    if (model == NULL || model->name == NULL)
-      leave_unproven(c, "%s is not known", class);
-    else if (strcmp(model->model_type, type) != 0)
-      leave_unproven(c, "%s is no class of this model_type", class);
-    else
-      c->model = model;
-  }
+  else
+    c->model = model_of(c, class, &is_of_family);
   c->parts[0] = c->model == NULL ? c->arch->shapes : c->model->body;
   c->parts[1] = c->model == NULL ? NULL : c->model->head;
   for (const char *const *key = c->model == NULL ? NULL : c->model->undecided; key != NULL && *key != NULL; key++)
-    if (ckpt_config_has(c->config, *key))
-      leave_unproven(c, "config.json has %s, which says more than is read of it", *key);
+    if (ckpt_config_has(c->config, *key)) leave_unproven(c, "config.json has %s, which is not known here", *key);
+  return is_of_family;
 }
 
 /* Whether one of the files is of this name. */
@@ -488,15 +502,15 @@ ckpt_status ckpt_verify_model(ckpt_findings *findings, const ckpt_index *index, 
                               ckpt_error *err) {
   checker c = {.findings = findings, .index = index, .config = config, .config_path = config_path};
   if (arch != NULL && arch->shapes != NULL) c.arch = arch;
-  if (c.arch != NULL) find_model(&c);
+  const bool is_of_family = c.arch != NULL && find_model(&c);
   CKPT_TRY(check_numbers(&c, err));
   if (c.arch == NULL && unknown == NULL)
     unknown = "names and shapes were not compared (unknown model_type, or names as stored)";
   if (unknown != NULL) return ckpt_findings_add(findings, err, CKPT_UNPROVEN, NULL, NULL, "config: %s", unknown);
   CKPT_TRY(check_demands(&c, err));
   check_folder(&c);
-  CKPT_TRY(check_tensors(&c, err));
-  CKPT_TRY(check_missing(&c, err));
+  if (is_of_family) CKPT_TRY(check_tensors(&c, err));
+  if (is_of_family) CKPT_TRY(check_missing(&c, err));
   if (findings->n_of[CKPT_PROBLEM] != 0 || index->defects.n != 0) return CKPT_OK;
   if (c.why[0] != '\0')
     return ckpt_findings_add(findings, err, CKPT_UNPROVEN, NULL, NULL,
