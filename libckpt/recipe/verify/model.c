@@ -468,6 +468,11 @@ static bool find_model(checker *c) {
   c->parts[1] = c->model == NULL ? NULL : c->model->head;
   for (const char *const *key = c->model == NULL ? NULL : c->model->undecided; key != NULL && *key != NULL; key++)
     if (ckpt_config_has(c->config, *key)) leave_unproven(c, "config.json has %s, which is not known here", *key);
+  /* Names that lost or gained a prefix on the way are not those that this class would find. */
+  if (c->model != NULL && c->index->is_unwrapped && strcmp(c->model->prefix, c->arch->base_prefix) != 0) {
+    leave_unproven(c, "%s has another prefix than the names are read with", class);
+    return false;
+  }
   return is_of_family;
 }
 
@@ -484,8 +489,6 @@ static void check_folder(checker *c) {
   char shown[8];
   ckpt_config_show(c->config, "tie_word_embeddings", shown, sizeof shown);
   if (strcmp(shown, "null") == 0) leave_unproven(c, "%s is null in config.json", "tie_word_embeddings");
-  if (index->is_unwrapped && c->model != NULL && strcmp(c->model->prefix, c->arch->base_prefix) != 0)
-    leave_unproven(c, "they are not read as they are stored%s", "");
   if (strcmp(index->format, "hf") != 0) return;
   if (index->n_wrapped != 0)
     leave_unproven(c, "transformers does not find %s, whose wrappers convert takes off", index->first_wrapped);
