@@ -15,6 +15,7 @@
 #include "libckpt/codec/torch/read/graph.h"
 #include "libckpt/codec/torch/read/record.h"
 #include "libckpt/extents/decode.h"
+#include "libckpt/io/records.h"
 
 typedef unsigned long long ull;
 
@@ -210,6 +211,11 @@ static ckpt_status find_strides(ckpt_dcp_adder *a, ckpt_extent *extent, const ch
       .name = name, .offset = extent->offset, .n_bytes = extent->n_stored, .file = extent->file};
   CKPT_TRY(ckpt_index_add_archive(a->index, &whole, err));
   const ckpt_decoder order = record.is_big_endian ? CKPT_DECODE_SWAPPED : CKPT_DECODE_RAW;
+  if (record.has_crc32 && record.n_bytes != 0) {
+    const ckpt_stored_record row = ckpt_stored_record_of(extent->file, record.offset, record.n_stored, record.n_bytes,
+                                                         record.crc32, "data/0");
+    CKPT_TRY(ckpt_source_add_record(a->index->source, &row, err));
+  }
   extent->skip = start;
   extent->offset = record.offset;
   extent->n_stored = record.n_stored;
