@@ -40,7 +40,7 @@ typedef struct ckpt_record {
   bool is_deflated;               /* else stored */
   bool is_big_endian;             /* elements are to be swapped */
   ckpt_dtype dtype;               /* as the archive says; NONE: it does not */
-  bool is_conjugate, is_negative; /* of what is stored */
+  uint8_t signs;                  /* that are turned: ckpt_extent_signs */
   bool has_crc32;                 /* the archive carries checksums */
   bool ends_with_crc32;           /* of an archive read forwards: it may, behind the record */
   uint32_t crc32;                 /* of the content */
@@ -48,8 +48,8 @@ typedef struct ckpt_record {
 
 /* How a tensor lies in its record, in elements. */
 typedef struct ckpt_record_layout {
-  ckpt_dtype dtype;               /* NONE: not said */
-  bool is_conjugate, is_negative; /* of what is stored: floating, and complex where it is a conjugate */
+  ckpt_dtype dtype; /* NONE: not said */
+  uint8_t signs;    /* that are turned: ckpt_extent_signs */
   uint32_t rank;
   uint64_t start, sizes[CKPT_MAX_RANK], strides[CKPT_MAX_RANK];
 } ckpt_record_layout;
