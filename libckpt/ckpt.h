@@ -336,8 +336,8 @@ typedef struct ckpt_hash_options {
 
 /* Computes the content digest of an index. Reads every byte of its tensors once, and blocks on reading. Fails with
  * EINVAL (include, exclude, options), ENOTFOUND (a pattern that matches nothing), EUNSUPPORTED (cast, and
- * a tensor that is not read), EVALUE (cast), EFORMAT, EDIFFERENT (a record's checksum, tied copies), EIO (also if a file
- * changed since it was opened), ELIMIT, ENOMEM, ECANCELED. */
+ * a tensor that is not read), EVALUE (cast), EFORMAT, EDIFFERENT (a record's checksum, tied copies), EIO (also if a
+ * file changed since it was opened), ELIMIT, ENOMEM, ECANCELED. */
 CKPT_API CKPT_USE_RESULT ckpt_status ckpt_hash(const ckpt_index *index, const ckpt_hash_options *options,
                                                ckpt_digest *out, ckpt_error *err);
 

@@ -387,9 +387,9 @@ ckpt_status ckpt_reader_read(ckpt_reader *reader, const ckpt_extent *extent, uin
     CKPT_TRY(read_content(reader, extent, unit_bytes, at + i, (uint8_t *)dst + i, n, &record, err));
     if (n == n_bytes) break;
   }
-  const bool swaps = record_row(extent) != NULL ? record.is_big_endian
-                                                : extent->chain[0] == CKPT_DECODE_SWAPPED ||
-                                                      extent->chain[1] == CKPT_DECODE_SWAPPED;
+  const bool swaps = record_row(extent) != NULL
+                         ? record.is_big_endian
+                         : extent->chain[0] == CKPT_DECODE_SWAPPED || extent->chain[1] == CKPT_DECODE_SWAPPED;
   if (swaps) swap_units(dst, n_bytes, unit_bytes);
   const uint8_t signs = extent->signs ^ record.signs;
   if (signs != 0) turn_signs(dst, n_bytes, unit_bytes, at, signs);

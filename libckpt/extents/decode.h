@@ -20,10 +20,10 @@ typedef struct ckpt_reader {
   ckpt_dtype dtype;       /* that it must have; NONE: any */
   const uint64_t *counts; /* its shape: the next extent's box, of `rank` axes in units; NULL: any */
   uint32_t rank;
-  bool is_strided;            /* extents have strides: those of their records, which need not be row-major */
-  uint64_t max_bytes;         /* that cursors may hold together; one is kept in any case */
-  ckpt_cursor *cursors;       /* most recently used first */
-  ckpt_found_record *records; /* of archives looked up, or NULL */
+  bool is_strided;                   /* extents have strides: those of their records, which need not be row-major */
+  uint64_t max_bytes;                /* that cursors may hold together; one is kept in any case */
+  ckpt_cursor *cursors;              /* most recently used first */
+  ckpt_found_record *records;        /* of archives looked up, or NULL */
   struct ckpt_record_checks *checks; /* of what is read (record_checks.h), or NULL */
 } ckpt_reader;
 

@@ -34,16 +34,16 @@ typedef struct ckpt_stream_decoder {
 
 /* The one record of an archive. */
 typedef struct ckpt_record {
-  uint64_t offset;                /* of the payload: in the file, or in the archive that was searched forwards */
-  uint64_t n_stored;              /* bytes of the payload */
-  uint64_t n_bytes;               /* of the record; UINT64_MAX where an archive read forwards says so only behind it */
-  bool is_deflated;               /* else stored */
-  bool is_big_endian;             /* elements are to be swapped */
-  ckpt_dtype dtype;               /* as the archive says; NONE: it does not */
-  uint8_t signs;                  /* that are turned: ckpt_extent_signs */
-  bool has_crc32;                 /* the archive carries checksums */
-  bool ends_with_crc32;           /* of an archive read forwards: it may, behind the record */
-  uint32_t crc32;                 /* of the content */
+  uint64_t offset;      /* of the payload: in the file, or in the archive that was searched forwards */
+  uint64_t n_stored;    /* bytes of the payload */
+  uint64_t n_bytes;     /* of the record; UINT64_MAX where an archive read forwards says so only behind it */
+  bool is_deflated;     /* else stored */
+  bool is_big_endian;   /* elements are to be swapped */
+  ckpt_dtype dtype;     /* as the archive says; NONE: it does not */
+  uint8_t signs;        /* that are turned: ckpt_extent_signs */
+  bool has_crc32;       /* the archive carries checksums */
+  bool ends_with_crc32; /* of an archive read forwards: it may, behind the record */
+  uint32_t crc32;       /* of the content */
 } ckpt_record;
 
 /* How a tensor lies in its record, in elements. */

@@ -16,7 +16,7 @@ typedef struct ckpt_stored_record {
   char name[CKPT_RECORD_NAME];
 } ckpt_stored_record;
 
-typedef struct ckpt_records ckpt_records; /* a source's: source.c makes one for each */
+typedef struct ckpt_records ckpt_records;                          /* a source's: source.c makes one for each */
 ckpt_status ckpt_records_new(ckpt_records **out, ckpt_error *err); /* ENOMEM */
 void ckpt_records_free(ckpt_records *records);                     /* NULL is fine */
 ckpt_records *ckpt_source_records(const ckpt_source *source);      /* borrowed; never NULL */

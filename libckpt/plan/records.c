@@ -37,8 +37,7 @@ ckpt_status ckpt_plan_record_checks(ckpt_record_checks **out, const ckpt_plan *p
   for (uint32_t b = 0; b < plan->n_batches; b++)
     for (uint32_t l = 0; l < plan->batches[b].n_leaves; l++) {
       const ckpt_leaf *leaf = &plan->batches[b].leaves[l];
-      if (source_of(leaf) != NULL)
-        ckpt_record_checks_want(*out, source_of(leaf), leaf->expr->tensor, leaf->n_bytes);
+      if (source_of(leaf) != NULL) ckpt_record_checks_want(*out, source_of(leaf), leaf->expr->tensor, leaf->n_bytes);
     }
   ckpt_record_checks_begin(*out);
   return CKPT_OK;

@@ -35,8 +35,8 @@ typedef struct run {
   ckpt_row_digests digests;
   ckpt_record_checks *checks; /* of records that are read; NULL: none has a checksum */
   ckpt_trace *trace;          /* NULL: none */
-  uint8_t *workspace; /* n_workers shares */
-  uint8_t *window;    /* for literals, side files and footers */
+  uint8_t *workspace;         /* n_workers shares */
+  uint8_t *window;            /* for literals, side files and footers */
   worker *workers;
   uint32_t n_nodes, n_leaves, n_kept;
   pthread_mutex_t mutex; /* guards everything below */
@@ -285,9 +285,8 @@ static void *work(void *arg) {
 
 static ckpt_status worker_init(worker *w, run *r, ckpt_error *err) {
   w->r = r;
-  w->tile = (ckpt_tile){.plan = r->plan,
-                        .backend = r->backend,
-                        .reader = {.max_bytes = r->plan->cursor_bytes, .checks = r->checks}};
+  w->tile = (ckpt_tile){
+      .plan = r->plan, .backend = r->backend, .reader = {.max_bytes = r->plan->cursor_bytes, .checks = r->checks}};
   w->tile.leaves = calloc(r->n_leaves, sizeof *w->tile.leaves);
   w->tile.kept = calloc(r->n_kept, sizeof *w->tile.kept);
   w->tile.pointers = calloc(r->n_nodes, sizeof *w->tile.pointers);

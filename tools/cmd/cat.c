@@ -30,8 +30,8 @@ typedef struct block_reader {
   uint64_t n_inner; /* elements of one step along it */
   ckpt_box at;      /* the block to be read next; count[axis] is set when it is */
   uint8_t *block;
-  uint64_t n_block; /* elements in it */
-  uint64_t n_left;  /* elements of the slice not read yet */
+  uint64_t n_block;           /* elements in it */
+  uint64_t n_left;            /* elements of the slice not read yet */
   ckpt_record_checks *checks; /* of all of the tensor; NULL: of a part, or without checksums */
 } block_reader;
 

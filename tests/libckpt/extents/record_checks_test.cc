@@ -23,9 +23,7 @@ using namespace fake;
 
 struct Told {
   std::vector<std::string> tensors;
-  static void take(void *arg, const ckpt_error *damage) {
-    static_cast<Told *>(arg)->tensors.push_back(damage->tensor);
-  }
+  static void take(void *arg, const ckpt_error *damage) { static_cast<Told *>(arg)->tensors.push_back(damage->tensor); }
 };
 
 // A file with one record at byte 64, and tensors of bytes in it: {first byte, bytes}.
