@@ -23,6 +23,7 @@ typedef struct ckpt_executor_options {
   uint32_t n_threads;  /* 0: one per processor; of the executor's own device */
   ckpt_device *device; /* borrowed; NULL: the CPU, the executor's own */
   bool has_backward;   /* ckpt_executor_train may be called; the model needs_backward */
+  bool recomputes;     /* with it: of a layer only what it is given is kept, the rest is made again for backward */
   uint32_t loss_rows;  /* tokens whose logits are held at once; 0: chosen */
   float *parameters;   /* flat, 64-byte aligned, borrowed; NULL: the executor's own, zeros */
   float *gradients;    /* as above; only with has_backward */
