@@ -370,6 +370,7 @@ static ckpt_status add_everything(ckpt_dcp_adder *a, ckpt_error *err) {
                              "is not the first's",
                              (ull)a->n_own, ckpt_plural(a->n_own), a->n_own == 1 ? "" : "first ", a->first_own));
   CKPT_TRY(ckpt_dcp_table_note(&a->metadata->places, a->index, err));
+  CKPT_TRY(ckpt_dcp_agreement_note(&a->metadata->agreement, a->index, err));
   uint32_t n = 0;
   for (uint32_t i = 0; i < a->places.n; i++) { /* offsets in safetensors files mean nothing */
     const ckpt_dcp_place *place = &a->places.items[i];

@@ -15,6 +15,7 @@
 
 /* Ranges of all records that wait for bytes before them, those of one, and pieces of one read that are new. */
 enum { N_RANGES = 4096, MAX_RANGES = 256, MAX_NEW = 16 };
+enum { SMALL_BYTES = 64 << 10 }; /* a record that is read whole for any part of it */
 #define NO_RANGE UINT32_MAX
 
 typedef enum check_state {
@@ -133,7 +134,7 @@ void ckpt_record_checks_want(ckpt_record_checks *checks, ckpt_source *source, co
 }
 
 /* Bytes of a record that are as good as all: what is left is read for its sum alone. */
-static uint64_t most_of(uint64_t n_bytes) { return n_bytes - n_bytes / 8; }
+static uint64_t most_of(uint64_t n_bytes) { return n_bytes <= SMALL_BYTES ? 1 : n_bytes - n_bytes / 8; }
 
 static int compare_places(const void *a, const void *b) {
   const check *x = a, *y = b;

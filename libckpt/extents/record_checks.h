@@ -5,8 +5,9 @@
  * is the exclusive or of those of its pieces, each carried over the bytes behind it. Bytes that come twice count once.
  * When all have come, the sum is compared.
  *
- * Records of which only a part is wanted are not compared; an eighth may be missing (padding), and is read at the end.
- * So are, once more, those whose bytes come in too many separate ranges (a transposed matrix). */
+ * Records of which only a part is wanted are not compared. An eighth may be missing (padding), and of records up to
+ * 64 KiB anything: that is read at the end. So are, once more, those whose bytes come in too many separate ranges (a
+ * transposed matrix). */
 #ifndef CKPT_EXTENTS_RECORD_CHECKS_H
 #define CKPT_EXTENTS_RECORD_CHECKS_H
 

@@ -135,8 +135,8 @@ TEST_F(RecordChecks, SeveralTensorsInOne) {
 }
 
 TEST_F(RecordChecks, APartIsLeftAlone) {
-  make(1000, {{0, 600}}, 1);
-  EXPECT_EQ(read(0, 0, 600), CKPT_OK);
+  make(100000, {{0, 60000}}, 1);
+  EXPECT_EQ(read(0, 0, 60000), CKPT_OK);
   EXPECT_EQ(end(), CKPT_OK);
 }
 
