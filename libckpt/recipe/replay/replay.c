@@ -87,7 +87,9 @@ static ckpt_status open_input(recorded *r, ckpt_index **out, const char *path, c
 /* The request that was made then, over what stands at the inputs' paths now. */
 static ckpt_status open_inputs(recorded *r, ckpt_error *err) {
   r->options.struct_size = sizeof r->options;
-  ckpt_open_options open = {.struct_size = sizeof open, .stored_names = r->options.stored_names};
+  ckpt_open_options open = {.struct_size = sizeof open,
+                            .stored_names = r->options.stored_names,
+                            .allow_corrupt = r->options.allow_corrupt};
   if (r->request.like_path != NULL) CKPT_TRY(open_input(r, &r->like, r->request.like_path, &open, err));
   open.like = r->like;
   open.weights = r->weights;
@@ -109,7 +111,12 @@ static ckpt_status open_inputs(recorded *r, ckpt_error *err) {
     CKPT_TRY(open_input(r, &r->graph, r->options.graph, &plain, err));
     if (r->graph->graph == NULL) return ckpt_fail(err, CKPT_EFORMAT, r->graph->path, NULL, "has no graph now");
   }
+  if (r->options.graph_weights != NULL) {
+    const ckpt_open_options plain = {.struct_size = sizeof plain, .stored_names = r->options.stored_names};
+    CKPT_TRY(open_input(r, &r->graph_weights, r->options.graph_weights, &plain, err));
+  }
   r->request.graph = r->graph;
+  r->request.graph_weights = r->graph_weights;
   r->request.from = r->from;
   r->request.like = r->like;
   r->request.options = &r->options;
@@ -120,9 +127,10 @@ static ckpt_status open_inputs(recorded *r, ckpt_error *err) {
 /* The content of what is at path, if it has one. */
 static ckpt_status digest_at(const char *path, const ckpt_run_options *run, recorded_output *now, ckpt_error *err) {
   const ckpt_hash_options options = {.struct_size = sizeof options, .run = run};
+  const ckpt_open_options open = {.struct_size = sizeof open, .allow_corrupt = true};
   ckpt_index *index = NULL;
   ckpt_error why = {0};
-  ckpt_status status = ckpt_open(&index, path, NULL, &why);
+  ckpt_status status = ckpt_open(&index, path, &open, &why);
   if (status == CKPT_OK) status = ckpt_hash(index, &options, &now->digest, &why);
   ckpt_index_free(index);
   now->has_digest = status == CKPT_OK;
@@ -461,6 +469,12 @@ static ckpt_status compare_input(const recorded *r, const ckpt_plan *plan, const
       say(to, r->graph->path, NULL, "the tensors of the graph's model have changed (now %s)",
           ckpt_digest_text(&now, now_text));
   }
+  if (r->graph_weights != NULL) {
+    CKPT_TRY(ckpt_receipt_graph_weights(plan, &r->request, &now, err));
+    if (!r->graph_weights_digest.has_digest || memcmp(&r->graph_weights_digest.digest, &now, sizeof now) != 0)
+      say(to, r->graph_weights->path, NULL, "the checkpoint of the graph has changed (now %s)",
+          ckpt_digest_text(&now, now_text));
+  }
   if (r->importance == NULL) return CKPT_OK;
   CKPT_TRY(ckpt_receipt_imatrix(plan, &r->request, &now, err));
   if (!r->imatrix.has_digest || memcmp(&r->imatrix.digest, &now, sizeof now) != 0)
@@ -547,7 +561,10 @@ static ckpt_status open_output(recorded *r, ckpt_index **out, const char *path, 
   uint64_t least = UINT64_MAX;
   *out = NULL;
   for (int i = 0; i < 2 && least != 0; i++) {
-    const ckpt_open_options open = {.struct_size = sizeof open, .stored_names = i == 1, .weights = CKPT_WEIGHTS_STORED};
+    const ckpt_open_options open = {.struct_size = sizeof open,
+                                    .stored_names = i == 1,
+                                    .weights = CKPT_WEIGHTS_STORED,
+                                    .allow_corrupt = true}; /* its values are compared */
     ckpt_index *index;
     CKPT_TRY(ckpt_open(&index, path, &open, err));
     name_count count = {.index = index};
