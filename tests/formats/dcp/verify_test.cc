@@ -145,6 +145,7 @@ TEST(DcpVerify, ChunksReadByTheirStridesHaveChecksums) {
   ckpt_error err = {};
   uint32_t n_strided = 0;
   for (const auto &entry : std::filesystem::directory_iterator(kData)) {
+    if (entry.path().filename() == "rank-drift") continue;  // is refused
     IndexPointer index = open(entry.path(), &err);
     ASSERT_NE(index, nullptr) << text_of(err);
     for (uint32_t i = 0; i < index->n_tensors; i++) {
@@ -260,6 +261,7 @@ TEST(DcpVerify, ShardsDoNotProveShapes) {
 TEST(DcpVerify, WhatNoMetadataNamesIsAProblem) {
   for (const auto &entry : std::filesystem::directory_iterator(kData)) {
     if (!entry.is_directory() || entry.path().filename() == "parts") continue;  // parts: of tensors, said by open
+    if (entry.path().filename() == "rank-drift") continue;  // is refused
     EXPECT_EQ(problems_in(entry.path()), "") << entry.path();
   }
   Folder folder;
