@@ -22,7 +22,7 @@ NAMES = {
 }
 # Those that name nothing of it. A key that is set may be new.
 OTHERS = {"FORMAT", "DTYPE", "TYPE", "SIZE", "N", "X", "LEVEL", "PATH", "FILE", "FILE.jsonl", "MODEL", "MODEL.onnx", "OUT",
-          "REF", "TEXT", "DIR", "DIR[=SCALE]", "KEY=VALUE", "NAME", "ckpt1:HEX"}
+          "OLD", "REF", "TEXT", "DIR", "DIR[=SCALE]", "KEY=VALUE", "NAME", "ckpt1:HEX"}
 # Words of the command line before the option; a verb with such an option has to be here.
 LINES = {
     "ls": ["{llama}"],

@@ -11,10 +11,12 @@ say() { # [OPTION...] PATH
 cp "$DATA/torch/training.pt" one.pt
 chmod u+w one.pt
 say one.pt
+ckpt hash one.pt -o cast.json --cast bf16 --quiet > /dev/null
 at=$(LC_ALL=C grep -aobP 'PK\x01\x02' one.pt | head -n 1 | cut -d : -f 1)
 printf '\0\0\0\0' | dd of=one.pt bs=1 seek=$((at + 16)) conv=notrunc 2> /dev/null
+at=$(LC_ALL=C grep -aobP 'PK\x07\x08' one.pt | head -n 1 | cut -d : -f 1)
+printf '\0\0\0\0' | dd of=one.pt bs=1 seek=$((at + 4)) conv=notrunc 2> /dev/null
 say one.pt
-ckpt hash one.pt -o cast.json --cast bf16 --quiet > /dev/null
 say one.pt --manifest cast.json
 
 # One shard is a blob of the cache, whose name says what its bytes are; the others are not.
