@@ -33,7 +33,10 @@ static void bash_word(FILE *out, const ckpt_verb *verb, const ckpt_option *optio
 }
 
 static void bash_choices(FILE *out, const ckpt_verb *verb, const ckpt_option *option, const char *choices) {
-  if (choices != NULL) fprintf(out, "    %s:--%s) words='%s' ;;\n", verb->name, option->name, choices);
+  if (choices == NULL) return;
+  fprintf(out, "    %s:--%s", verb->name, option->name);
+  if (option->letter != 0) fprintf(out, " | %s:-%c", verb->name, option->letter);
+  fprintf(out, ") words='%s' ;;\n", choices);
 }
 
 static void print_bash(FILE *out) {

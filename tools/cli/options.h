@@ -33,7 +33,8 @@ typedef struct ckpt_verb {
   int (*run)(ckpt_args *args); /* returns the exit status; NULL while it is not written */
 } ckpt_verb;
 
-extern const ckpt_verb *const ckpt_verbs[]; /* in the order of help; NULL ends */
+extern const ckpt_verb *const ckpt_verbs[];  /* in the order of help; NULL ends */
+extern const char *const ckpt_verb_groups[]; /* of each of them, the title under which help lists it */
 
 /* The verb with this name; NULL if there is none. */
 const ckpt_verb *ckpt_verb_find(const char *name);
@@ -44,6 +45,9 @@ ckpt_status ckpt_verb_get(const ckpt_verb **out, const char *name, ckpt_error *e
 /* The i-th option of a verb, its own first, then its sets in order; NULL past the end. *section (may be NULL) is the
  * title under which help lists it. */
 const ckpt_option *ckpt_verb_option(const ckpt_verb *verb, size_t i, const char **section);
+
+/* Whether it has an option of this name. */
+bool ckpt_verb_takes(const ckpt_verb *verb, const char *name);
 
 /* What a user calls a field of the library's options (ckpt_name_field): "--like MODEL". */
 void ckpt_option_name_field(const char *field, const char *value, char *out, size_t n_bytes);

@@ -110,10 +110,10 @@ static void say_roles(const ckpt_args *args, const ckpt_index *index) {
       n_text += (size_t)snprintf(text + n_text, sizeof text - n_text, "%s%zu %s", n_text == 0 ? "" : ", ", n_of[role],
                                  ckpt_role_name((ckpt_role)role));
   if (n == 0)
-    ckpt_report_note(args, "%s: holds no tensors", index->path);
+    ckpt_report_warning(args, "%s: holds no tensors", index->path);
   else
-    ckpt_report_note(args, "%s: --include %s lists none of its tensors (%s)", index->path,
-                     ckpt_args_text(args, "include", "model"), text);
+    ckpt_report_warning(args, "%s: --include %s lists none of its tensors (%s)", index->path,
+                        ckpt_args_text(args, "include", "model"), text);
 }
 
 /* ---- as text and as JSON ----------------------------------------------------------------------------------------- */

@@ -213,7 +213,7 @@ static ckpt_status read_lines(FILE *file, ckpt_listed **out, size_t *n_out, ckpt
     else if (n_malformed == NULL)
       status = ckpt_fail(err, CKPT_EFORMAT, path, NULL, "line %u is not `%s`", number, what);
     else if (++*n_malformed <= MAX_SAID)
-      ckpt_report_note(args, "%s: line %u is not `%s`", path, number, what);
+      ckpt_report_warning(args, "%s: line %u is not `%s`", path, number, what);
   }
   free(line);
   if (status == CKPT_OK && ferror(file)) status = ckpt_fail_errno(err, path, "cannot read");

@@ -227,8 +227,12 @@ static ckpt_status make_plan(job *j, const ckpt_run_options *run, ckpt_error *er
 /* ---- --plan ------------------------------------------------------------------------------------------------------ */
 
 static ckpt_status describe(const job *j, ckpt_written **out, ckpt_error *err) {
-  const ckpt_described described = {
-      .arena = &j->args->arena, .plan = j->plan, .input = &j->input, .options = &j->options, .writing = j->writing};
+  const ckpt_described described = {.arena = &j->args->arena,
+                                    .plan = j->plan,
+                                    .input = &j->input,
+                                    .options = &j->options,
+                                    .writing = j->writing,
+                                    .takes_include = ckpt_verb_takes(j->args->verb, "include")};
   return ckpt_describe_outputs(&described, out, err);
 }
 
@@ -336,8 +340,8 @@ static ckpt_status show_plan(const job *j, ckpt_error *err) {
     printf(": %s, %s tensor%s, %s%s%s\n", outputs[i].format, ckpt_text_count(outputs[i].n_tensors, count),
            ckpt_plural(outputs[i].n_tensors), is_sized(&plan->outputs[i]) ? "" : "about ",
            ckpt_text_size(outputs[i].n_bytes, write), is_sized(&plan->outputs[i]) ? "" : " before compression");
-    ckpt_report_dropped(stdout, &outputs[i], false);
-    for (size_t k = 0; outputs[i].notes != NULL && outputs[i].notes[k] != NULL; k++) puts(outputs[i].notes[k]);
+    ckpt_report_dropped(stdout, "", &outputs[i], false);
+    for (const ckpt_said *said = outputs[i].said; said != NULL && said->text != NULL; said++) puts(said->text);
   }
   for (uint32_t i = 0; i < plan->n_rows; i++) n_digested += plan->rows[i].output == CKPT_NO_SINK;
   if (n_digested != 0)
@@ -365,14 +369,14 @@ static void say_leftovers(const job *j, const ckpt_leftovers *found) {
     ckpt_report_note(j->args, "removed what interrupted runs left: %s and %u more (%s)", found->first,
                      found->n_removed - 1, ckpt_text_size(found->n_bytes, size));
   if (found->kept_beside[0] != '\0')
-    ckpt_report_note(j->args,
-                     "the output that an interrupted run was replacing still is at %s, and its data at %s (the next "
-                     "--force removes both)",
-                     found->kept_old, found->kept_beside);
+    ckpt_report_warning(j->args,
+                        "the output that an interrupted run was replacing still is at %s, and its data at %s (the next "
+                        "--force removes both)",
+                        found->kept_old, found->kept_beside);
   else if (found->kept_old[0] != '\0')
-    ckpt_report_note(j->args,
-                     "the output that an interrupted run was replacing still is at %s (the next --force removes it)",
-                     found->kept_old);
+    ckpt_report_warning(j->args,
+                        "the output that an interrupted run was replacing still is at %s (the next --force removes it)",
+                        found->kept_old);
 }
 
 static void say_all_leftovers(const job *j) {
@@ -397,8 +401,8 @@ static void say_data_beside(const job *j) {
       continue; /* whose data they may be */
     if (!output->format->caps.graph || output->layout.n_files != 1 || output->options.folder != NULL) continue;
     if ((size_t)snprintf(path, sizeof path, "%s.data", output->path) < sizeof path && lstat(path, &st) == 0)
-      ckpt_report_note(j->args,
-                       "%s stays beside it, which has no part in it (remove it, unless another model needs it)", path);
+      ckpt_report_warning(
+          j->args, "%s stays beside it, which has no part in it (remove it, unless another model needs it)", path);
   }
 }
 
