@@ -23,6 +23,7 @@ struct ckpt_executor {
   uint64_t high_water;
   char *arena, *state; /* of the device */
   char *parameters, *gradients;
+  const ckpt_parameter_place *places; /* the caller's; NULL: parameters are in the flat buffers */
   char *log_probabilities; /* of the host: one a token */
 };
 
@@ -97,8 +98,9 @@ static ckpt_status fill_states(ckpt_executor *x, ckpt_error *err) {
 }
 
 static ckpt_status allocate_all(ckpt_executor *x, const ckpt_executor_options *options, ckpt_error *err) {
-  x->owns_parameters = options->parameters == NULL;
-  x->owns_gradients = options->gradients == NULL && x->has_backward;
+  x->places = options->places;
+  x->owns_parameters = options->parameters == NULL && x->places == NULL;
+  x->owns_gradients = options->gradients == NULL && x->has_backward && x->places == NULL;
   x->parameters = (char *)options->parameters;
   x->gradients = x->has_backward ? (char *)options->gradients : NULL;
   if (x->owns_parameters) CKPT_TRY(allocate(x, &x->parameters, x->memory.parameters, "parameters", err));
@@ -244,6 +246,11 @@ static void *gradient_of(ckpt_executor *x, const ckpt_tape_call *call, uint32_t 
 static void give_parameters(ckpt_executor *x, ckpt_tape_call *call) {
   for (uint32_t i = 0; i < call->entry->n_parameters; i++) {
     const ckpt_tape_value *value = &x->model->tape.values[call->entry->parameters[i]];
+    if (x->places != NULL) {
+      call->parameters[i] = x->places[value->parameter].weights;
+      call->d_parameters[i] = x->places[value->parameter].gradients;
+      continue;
+    }
     const uint64_t offset = x->model->parameters[value->parameter].offset * x->limits.real_bytes;
     call->parameters[i] = x->parameters + offset;
     call->d_parameters[i] = x->gradients == NULL ? NULL : x->gradients + offset;

@@ -163,8 +163,10 @@ static ckpt_status read_numbers(maker *m, ckpt_error *err) {
   while (*known != NULL && strcmp(*known, class) != 0) known++;
   if (*known == NULL)
     return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "there is no GGUF of the class %.100s", class);
-  if (ckpt_config_has(m->config, "quantization_config"))
-    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "its weights are quantized (quantization_config)");
+  static const char *const quantizers[] = {"quantization_config", "quantization"}; /* the second is MLX's */
+  for (size_t i = 0; i < sizeof quantizers / sizeof *quantizers; i++)
+    if (ckpt_config_has(m->config, quantizers[i]))
+      return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "its weights are quantized (%s)", quantizers[i]);
   if (!ckpt_config_extent(m->config, m->arch->gguf->heads, &m->n_heads) ||
       !ckpt_config_extent(m->config, m->arch->gguf->kv_heads, &m->n_kv_heads) ||
       !ckpt_config_extent(m->config, m->arch->n_layers, &m->n_layers))
