@@ -9,6 +9,7 @@
 #include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/text.h"
+#include "libckpt/format/objects.h"
 
 const ckpt_format *ckpt_format_find(const char *name) {
   for (const ckpt_format *const *format = ckpt_formats; *format != NULL; format++)
@@ -131,9 +132,7 @@ uint64_t ckpt_objects_count(const ckpt_index *index) {
   return n != 0 ? n : n_whole;
 }
 
-/* Whether what an entry of the parts holds stands among the objects, too, as the format that they were read from sees
- * it. */
-static bool is_known(const ckpt_index *described, const ckpt_object *value, uint64_t *n_left) {
+bool ckpt_objects_cover(const ckpt_index *described, const ckpt_object *value, uint64_t *n_left) {
   const ckpt_index *from = described->objects_of == NULL ? described : described->objects_of;
   const ckpt_object *objects = described->objects;
   const ckpt_format *format = ckpt_format_find(from->format);
@@ -153,7 +152,7 @@ static void list_keys(ckpt_name_list *names, const ckpt_index *described, const 
     const char *name = key->kind == CKPT_OBJECT_TEXT ? key->text : "(no text)";
     if (parts == NULL && value == described->whole) continue;
     if (parts != NULL && described->objects_of != NULL && ckpt_index_is_unread(described->objects_of, name)) continue;
-    if (parts != NULL && is_known(described, value, &n_left)) continue;
+    if (parts != NULL && ckpt_objects_cover(described, value, &n_left)) continue;
     if (ckpt_object_holds_more(value, &n_left)) ckpt_name_list_add(names, name);
   }
 }

@@ -59,8 +59,12 @@ static void print_details(FILE *out, const char *text) {
 void ckpt_help_option(const ckpt_option *option, char *out, size_t n_bytes) {
   char letter[8] = "";
   if (option->letter != 0) snprintf(letter, sizeof letter, "-%c, ", option->letter);
-  snprintf(out, n_bytes, "%s--%s%s%s", letter, option->name, option->metavar ? " " : "",
-           option->metavar ? option->metavar : "");
+  const bool is_attached = (option->flags & CKPT_OPTION_ATTACHED) != 0;
+  snprintf(out, n_bytes, "%s--%s%s%s%s", letter, option->name,
+           is_attached       ? "[="
+           : option->metavar ? " "
+                             : "",
+           option->metavar ? option->metavar : "", is_attached ? "]" : "");
 }
 
 static void print_option(FILE *out, const ckpt_option *option) {

@@ -61,7 +61,7 @@ typedef struct ckpt_noted {
 /* One occurrence of an option. */
 typedef struct ckpt_arg {
   const ckpt_option *option;
-  const char *text;    /* as given; NULL for a flag */
+  const char *text;    /* as given; NULL for a flag, and where ATTACHED stands alone */
   const char *pattern; /* CAST: what stands before the "=", or NULL */
   int64_t after;       /* number of the input before it, -1 if none */
   union {
@@ -108,6 +108,9 @@ const char *ckpt_args_text(const ckpt_args *args, const char *name, const char *
 uint64_t ckpt_args_size(const ckpt_args *args, const char *name, uint64_t if_absent);       /* as above */
 double ckpt_args_number(const ckpt_args *args, const char *name, double if_absent);         /* as above */
 ckpt_dtype ckpt_args_dtype(const ckpt_args *args, const char *name);                        /* NONE if absent */
+
+/* Whether it is --plan=rows. */
+bool ckpt_args_plans_rows(const ckpt_args *args);
 
 /* All texts of a repeated option, NULL-terminated, in the args' arena; NULL if it is not given. */
 ckpt_status ckpt_args_texts(const char *const **out, ckpt_args *args, const char *name, ckpt_error *err);

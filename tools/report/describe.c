@@ -4,7 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
+#include "libckpt/base/pattern.h"
 #include "libckpt/codec/gguf/value.h"
 #include "libckpt/codec/side_files/side_files.h"
 #include "libckpt/index/arch.h"
@@ -18,7 +20,7 @@ static bool holds_config(const ckpt_output *output) {
          ckpt_index_side_file(output->described, "adapter_config.json") != NULL;
 }
 
-enum { MAX_NOTES = 11 /* of ours */, MAX_UNDERFLOWED = 100 };
+enum { MAX_NOTES = 13 /* of ours */, MAX_UNDERFLOWED = 100 };
 
 static const ckpt_row *row_of(const ckpt_described *d, const ckpt_output *output, uint32_t tensor) {
   return &d->plan->rows[output->described->tensors[tensor].record->origin];
@@ -153,6 +155,59 @@ static ckpt_status describe_quantized(const ckpt_described *d, const ckpt_output
   return add_said(d, output, next, CKPT_SAID_WARNING, note, err);
 }
 
+/* Whether a cast rule matches tensors of the input, and none of them holds floats: it casts nothing. */
+static ckpt_status is_idle(const ckpt_described *d, const char *text, bool *out, ckpt_error *err) {
+  const ckpt_index *index = d->input->index;
+  ckpt_pattern *pattern = NULL;
+  bool has_floats = false;
+  ckpt_status status = ckpt_pattern_new(&pattern, text, NULL, err);
+  for (uint32_t i = 0; status == CKPT_OK && i < index->n_tensors; i++) {
+    bool matched;
+    status = ckpt_pattern_match(pattern, index->tensors[i].name, &matched, err);
+    has_floats = has_floats || (matched && ckpt_dtype_holds_floats((ckpt_dtype)index->tensors[i].dtype));
+  }
+  *out = status == CKPT_OK && !has_floats && ckpt_pattern_n_matched(pattern) != 0;
+  ckpt_pattern_free(pattern);
+  return status;
+}
+
+/* Cast rules that match integers alone, which hardly anybody means; NULL: there is none. */
+static ckpt_status describe_idle(const ckpt_described *d, const char **note, ckpt_error *err) {
+  *note = NULL;
+  for (size_t i = 0; i < d->options->n_casts && *note == NULL; i++) {
+    bool idle = false;
+    const char *pattern = d->options->casts[i].pattern;
+    if (pattern != NULL) CKPT_TRY(is_idle(d, pattern, &idle, err));
+    if (!idle) continue;
+    *note = ckpt_arena_printf(d->arena, "--dtype '%s=%s' casts nothing: what it matches holds no floats", pattern,
+                              ckpt_dtype_name(d->options->casts[i].dtype));
+    CKPT_TRY_ALLOC(*note, err);
+  }
+  return CKPT_OK;
+}
+
+/* Renamed tensors whose names a reader takes for wrapped ones, and shows without. */
+static ckpt_status describe_renamed(const ckpt_described *d, const ckpt_output *output, const char **note,
+                                    ckpt_error *err) {
+  uint64_t n = 0;
+  const char *first = NULL, *shown = NULL;
+  *note = NULL;
+  if (d->options->rename == NULL || *d->options->rename == NULL) return CKPT_OK;
+  for (uint32_t i = 0; i < output->described->n_tensors; i++) {
+    const char *name = output->described->tensors[i].name, *as_read = ckpt_name_unwrapped(name, d->arena);
+    CKPT_TRY_ALLOC(as_read, err);
+    if (as_read == name || n++ != 0) continue;
+    first = name;
+    shown = as_read;
+  }
+  if (n == 0) return CKPT_OK;
+  char count[32];
+  *note = ckpt_arena_printf(d->arena, "renamed to what readers unwrap: %s is shown as %s (%s tensor%s; --names stored)",
+                            first, shown, ckpt_text_count(n, count), ckpt_plural(n));
+  CKPT_TRY_ALLOC(*note, err);
+  return CKPT_OK;
+}
+
 /* Lines about an output; what holds for all of them is said with the first. */
 static ckpt_status describe_notes(const ckpt_described *d, const ckpt_output *output, ckpt_written *written,
                                   ckpt_error *err) {
@@ -165,6 +220,10 @@ static ckpt_status describe_notes(const ckpt_described *d, const ckpt_output *ou
   if (output == d->plan->outputs && d->input->index->weights_note != 0) {
     CKPT_TRY_ALLOC(note = ckpt_arena_copy(d->arena, ckpt_report_weights(d->input->index, text, sizeof text)), err);
     *next++ = (ckpt_said){note, CKPT_SAID_NOTE};
+  }
+  if (output == d->plan->outputs) {
+    CKPT_TRY(describe_idle(d, &note, err));
+    if (note != NULL) *next++ = (ckpt_said){note, CKPT_SAID_WARNING};
   }
   if (strcmp(output->format->name, "hf") == 0 && !holds_config(output))
     CKPT_TRY(add_said(d, output, &next, CKPT_SAID_WARNING,
@@ -187,6 +246,8 @@ static ckpt_status describe_notes(const ckpt_described *d, const ckpt_output *ou
   const char *architecture = holds_config(output) ? output->described->architecture : "";
   CKPT_TRY(ckpt_arch_unstated_tie(output->described, architecture, d->arena, &note, err));
   if (note != NULL) CKPT_TRY_ALLOC(note = ckpt_arena_printf(d->arena, "%s (--like MODEL)", note), err);
+  CKPT_TRY(add_said(d, output, &next, CKPT_SAID_NOTE, note, err));
+  CKPT_TRY(describe_renamed(d, output, &note, err));
   CKPT_TRY(add_said(d, output, &next, CKPT_SAID_NOTE, note, err));
   CKPT_TRY(describe_stale(d, output, &note, err));
   CKPT_TRY(add_said(d, output, &next, CKPT_SAID_WARNING, note, err));
