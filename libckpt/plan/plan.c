@@ -297,7 +297,7 @@ static void print_expr(char *line, size_t n_line, const ckpt_expr *node, int dep
     if (i != 0) append(line, n_line, ", ");
     print_expr(line, n_line, node->args[i], depth + 1);
   }
-  if (node->op == &ckpt_op_cast) append(line, n_line, ", %s", ckpt_dtype_name(node->dtype));
+  if (ckpt_op_is_cast(node->op)) append(line, n_line, ", %s", ckpt_dtype_name(node->dtype));
   append(line, n_line, ")");
 }
 

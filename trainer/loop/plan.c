@@ -21,7 +21,8 @@ static ckpt_status plan_executor(ckpt_executor_memory *out, const ckpt_job *job,
                                          .max_rows = (uint32_t)job->order.batch,
                                          .max_length = length,
                                          .n_threads = job->n_threads,
-                                         .has_backward = true};
+                                         .has_backward = true,
+                                         .recomputes = job->arguments->gradient_checkpointing};
   return ckpt_executor_plan(out, job->model, &options, err);
 }
 

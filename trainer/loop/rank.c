@@ -99,6 +99,7 @@ ckpt_status ckpt_rank_executor(ckpt_rank *r, uint32_t n_rows, uint32_t length, c
                                          .max_length = r->max_length,
                                          .device = r->device,
                                          .has_backward = true,
+                                         .recomputes = r->job->arguments->gradient_checkpointing,
                                          .parameters = r->sharded->weights,
                                          .gradients = r->sharded->gradients,
                                          .places = r->places};

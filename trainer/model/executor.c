@@ -24,7 +24,7 @@ struct ckpt_executor {
   char *arena, *state; /* of the device */
   char *parameters, *gradients;
   const ckpt_parameter_place *places; /* the caller's; NULL: parameters are in the flat buffers */
-  char *log_probabilities; /* of the host: one a token */
+  char *log_probabilities;            /* of the host: one a token */
 };
 
 /* ---- the plan -------------------------------------------------------------------------------------------------------
@@ -37,7 +37,10 @@ static ckpt_status make_limits(ckpt_tape_limits *out, const ckpt_model *model, c
   if (length > model->max_positions)
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "a length of %" PRIu64 ", the model has %" PRIu64 " positions",
                      length, model->max_positions);
-  *out = (ckpt_tape_limits){.n_rows = rows, .length = length, .real_bytes = real_bytes};
+  *out = (ckpt_tape_limits){.n_rows = rows,
+                            .length = length,
+                            .real_bytes = real_bytes,
+                            .recomputes = options->recomputes && options->has_backward};
   if (!ckpt_mul_u64(rows, length, &out->n_tokens) || out->n_tokens > INT32_MAX)
     return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL,
                      "a batch of %" PRIu64 " rows of %" PRIu64 " tokens (at most %d tokens)", rows, length, INT32_MAX);
@@ -156,6 +159,21 @@ void ckpt_executor_free(ckpt_executor *x) {
   free(x);
 }
 
+ckpt_status ckpt_executor_load(ckpt_executor *x, const ckpt_index *index, const ckpt_load_options *options,
+                               ckpt_error *err) {
+  const ckpt_device_table *table = x->device->table;
+  if (table->is_host) return ckpt_model_load(ckpt_executor_parameters(x), x->model, index, options, NULL, err);
+  float *host = calloc((size_t)x->model->n_flat + 1, sizeof *host);
+  CKPT_TRY_ALLOC(host, err);
+  ckpt_status status = ckpt_model_load(host, x->model, index, options, NULL, err);
+  if (status == CKPT_OK) {
+    table->copy_in(x->device, x->parameters, host, (size_t)x->model->n_flat * sizeof *host);
+    status = table->synchronize(x->device, err);
+  }
+  free(host);
+  return status;
+}
+
 const ckpt_executor_memory *ckpt_executor_memory_of(const ckpt_executor *executor) { return &executor->memory; }
 uint64_t ckpt_executor_high_water(const ckpt_executor *executor) { return executor->high_water; }
 float *ckpt_executor_parameters(ckpt_executor *executor) { return (float *)(void *)executor->parameters; }
@@ -227,12 +245,12 @@ static uint64_t used_bytes(const ckpt_executor *x, uint32_t value, size_t n_toke
   return (n + CKPT_PLAN_ALIGNMENT - 1) / CKPT_PLAN_ALIGNMENT * CKPT_PLAN_ALIGNMENT;
 }
 
-static void *value_of(ckpt_executor *x, const ckpt_tape_call *call, uint32_t number) {
+static void *value_of(ckpt_executor *x, const ckpt_tape_call *call, uint32_t number, uint32_t step) {
   if (number == CKPT_NO_VALUE) return NULL;
   const ckpt_tape_value *value = &x->model->tape.values[number];
   if (value->residency == CKPT_RESIDES_INPUT)
     return array_of(call->batch, value->input) == NULL ? NULL : x->state + x->plan.inputs[value->input];
-  return place_of(x, &x->plan.buffers[number], used_bytes(x, number, call->n_tokens));
+  return place_of(x, ckpt_planned_value(&x->plan, number, step), used_bytes(x, number, call->n_tokens));
 }
 
 /* The gradient of a value at this step; NULL where it has none. */
@@ -299,8 +317,8 @@ static ckpt_status run_step(ckpt_executor *x, const run *r, uint32_t number, boo
                          .loss_rows = (size_t)x->limits.loss_rows,
                          .scale = r->scale,
                          .is_training = r->is_training};
-  for (uint32_t i = 0; i < entry->n_in; i++) call.in[i] = value_of(x, &call, entry->in[i]);
-  for (uint32_t i = 0; i < entry->n_out; i++) call.out[i] = value_of(x, &call, entry->out[i]);
+  for (uint32_t i = 0; i < entry->n_in; i++) call.in[i] = value_of(x, &call, entry->in[i], number);
+  for (uint32_t i = 0; i < entry->n_out; i++) call.out[i] = value_of(x, &call, entry->out[i], number);
   give_parameters(x, &call);
   give_scratch(x, &call, number);
   if (is_backward) give_gradients(x, &call, number);
@@ -340,7 +358,7 @@ ckpt_status ckpt_executor_forward(ckpt_executor *x, const ckpt_token_batch *batc
   for (uint32_t i = x->plan.n_forward; i < x->plan.n_steps && r.n_tokens != 0; i++)
     if (ckpt_tape_ops[x->model->tape.entries[x->plan.steps[i].entry].op]->is_forward_in_backward)
       CKPT_TRY(run_step(x, &r, i, false, err));
-  x->device->table->synchronize(x->device);
+  CKPT_TRY(x->device->table->synchronize(x->device, err));
   sum_loss(x, &r, result);
   return CKPT_OK;
 }
@@ -354,8 +372,8 @@ ckpt_status ckpt_executor_train(ckpt_executor *x, const ckpt_token_batch *batch,
   r.scale = scale;
   r.is_training = true;
   for (uint32_t i = 0; i < x->plan.n_steps && r.n_tokens != 0; i++)
-    CKPT_TRY(run_step(x, &r, i, i >= x->plan.n_forward, err));
-  x->device->table->synchronize(x->device);
+    CKPT_TRY(run_step(x, &r, i, x->plan.steps[i].is_backward, err));
+  CKPT_TRY(x->device->table->synchronize(x->device, err));
   sum_loss(x, &r, result);
   return CKPT_OK;
 }

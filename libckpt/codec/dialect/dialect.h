@@ -44,6 +44,14 @@ ckpt_dtype ckpt_dialect_auto(const ckpt_index *from);
  * false, and nothing is changed, where the file is of no known family, or does not fit its row in everything. */
 ckpt_status ckpt_dialect_from_gguf(ckpt_index *index, bool *is_known, ckpt_error *err);
 
+/* Whether a tensor, by Hugging Face's name, is not what the file holds. */
+typedef bool ckpt_dialect_changed(const void *arg, const char *name);
+
+/* Gives a finished model that was made of one opened from GGUF the stored form that its outputs in GGUF come from;
+ * nothing where `from` has none. It borrows both. EUNSUPPORTED: a tensor that has no place in it; ENOMEM. */
+ckpt_status ckpt_dialect_restore(ckpt_index *changed, const ckpt_index *from, ckpt_dialect_changed *is_changed,
+                                 const void *arg, ckpt_error *err);
+
 /* Gives a description the files of a Hugging Face folder that follow from a GGUF model's metadata; what has no place in
  * them is a loss. */
 ckpt_status ckpt_dialect_hf_files(ckpt_index *into, const ckpt_index *gguf, ckpt_losses *losses, ckpt_error *err);
@@ -64,6 +72,11 @@ bool ckpt_dialect_gguf_u32(const ckpt_index *index, const ckpt_arch *arch, const
 ckpt_status ckpt_dialect_config(const char **out, const ckpt_index *index, ckpt_arena *arena, ckpt_error *err);
 
 /* ---- within the room --------------------------------------------------------------------------------------------- */
+
+/* x, a tensor of a row under Hugging Face's name, as GGUF has it; name is GGUF's. EFORMAT: a shape that does not fit.
+ */
+ckpt_status ckpt_dialect_apply(ckpt_expr **x, ckpt_arena *arena, const ckpt_arch_name *row, const char *name,
+                               uint64_t n_heads, uint64_t n_kv_heads, ckpt_error *err);
 
 /* Sets general.* and <architecture>.*, as the converter does, and the tokenizer's; what has no place is a note. */
 ckpt_status ckpt_dialect_set_keys(ckpt_index *index, const ckpt_index *from, const ckpt_index *config_of,

@@ -240,5 +240,7 @@ ckpt_status ckpt_dialect_as_read(ckpt_expr **out, ckpt_plan *plan, const ckpt_in
   }
   ckpt_expr *rows;
   CKPT_TRY(rows_as_read(&rows, plan, from, tensor, heads_of(&n, row), err));
-  return replace(out, &plan->arena, expr, tensor, rows, err);
+  CKPT_TRY(replace(out, &plan->arena, expr, tensor, rows, err));
+  /* what is written may be computed from what the tensor is before it is rounded */
+  return *out == expr ? separate(out, &plan->arena, heads_of(&n, row), err) : CKPT_OK;
 }

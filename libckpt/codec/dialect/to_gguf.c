@@ -50,10 +50,10 @@ static bool is_f32(const char *name, uint32_t rank) {
          ckpt_text_ends(name, ".ffn_gate_inp.weight");
 }
 
-static ckpt_status apply(ckpt_expr **x, const maker *m, const ckpt_arch_name *row, const char *name, ckpt_error *err) {
-  ckpt_arena *arena = &m->index->arena;
+ckpt_status ckpt_dialect_apply(ckpt_expr **x, ckpt_arena *arena, const ckpt_arch_name *row, const char *name,
+                               uint64_t n_heads, uint64_t n_kv_heads, ckpt_error *err) {
   if ((row->notes & CKPT_NAME_ROPE_PERMUTE) != 0)
-    CKPT_TRY(interleave(x, arena, (row->notes & CKPT_NAME_KV_HEADS) != 0 ? m->n_kv_heads : m->n_heads, err));
+    CKPT_TRY(interleave(x, arena, (row->notes & CKPT_NAME_KV_HEADS) != 0 ? n_kv_heads : n_heads, err));
   if ((row->notes & CKPT_NAME_TRANSPOSE) != 0) CKPT_TRY(transpose(x, arena, err));
   return is_f32(name, (*x)->rank) ? ckpt_expr_cast_in(x, arena, *x, CKPT_F32, err) : CKPT_OK;
 }
@@ -85,7 +85,7 @@ static ckpt_status add_tensor(maker *m, const ckpt_tensor *tensor, ckpt_error *e
   CKPT_TRY_ALLOC(name, err);
   ckpt_expr *x;
   CKPT_TRY(ckpt_expr_read_in(&x, &m->index->arena, m->from, tensor, err));
-  CKPT_TRY(apply(&x, m, row, name, err));
+  CKPT_TRY(ckpt_dialect_apply(&x, &m->index->arena, row, name, m->n_heads, m->n_kv_heads, err));
   return add(m, name, x, CKPT_ROLE_PARAMETER, err);
 }
 

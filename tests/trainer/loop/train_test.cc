@@ -517,6 +517,7 @@ TEST_F(Train, FrozenWeightsTakeNoGradients) {
   EXPECT_LT(planned("gradients", lora), 0.1 * planned("gradients", ""));
   EXPECT_GT(planned("gradients", dora), 0.9 * planned("gradients", ""));
   EXPECT_LT(planned("activations", lora), 0.9 * planned("activations", ""));
+  EXPECT_LT(planned("activations", "--gradient_checkpointing true"), 0.95 * planned("activations", ""));
 }
 
 // What goes through A is dropped while training: another curve, the same on any ranks, and none of it in evaluation.
@@ -536,6 +537,8 @@ TEST_F(Train, DropsWhatGoesThroughAnAdapter) {
     EXPECT_NE(log("one")[i].loss, log("plain")[i].loss) << i;
   }
   EXPECT_EQ(log("one", "eval_loss")[0].loss, log("plain", "eval_loss")[0].loss);
+  ASSERT_EQ(train("again", words + "4 --gradient_checkpointing true --lora " + at("lora.json")).code, 0);
+  EXPECT_EQ(bytes("again/adapter_model.safetensors"), bytes("one/adapter_model.safetensors"));
   std::ofstream(at("lora.json")) << R"({"lora_dropout": 1, "peft_type": "LORA"})";
   const Outcome wrong = train("wrong", "--lora " + at("lora.json"));
   EXPECT_EQ(wrong.code, 1);
