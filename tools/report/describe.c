@@ -231,9 +231,6 @@ static ckpt_status describe_notes(const ckpt_described *d, const ckpt_output *ou
   if (output->format->caps.typed_metadata && ckpt_index_metadata(output->described, CKPT_GGUF_ARCHITECTURE) == NULL)
     CKPT_TRY(add_said(d, output, &next, CKPT_SAID_WARNING,
                       "no " CKPT_GGUF_ARCHITECTURE ", llama.cpp cannot load this file", err));
-  if (output->format->caps.graph && output->described->graph == NULL)
-    CKPT_TRY(add_said(d, output, &next, CKPT_SAID_WARNING,
-                      "no graph, ONNX Runtime cannot run this model (--graph MODEL)", err));
   if (output->is_of_none)
     CKPT_TRY(add_said(d, output, &next, CKPT_SAID_NOTE,
                       "no digest, for none of its tensors is the model's (ckpt hash --include all)", err));
