@@ -79,7 +79,8 @@ static const char *path_now(const recorded *r, const char *path) {
 
 /* Each of these must be about one of the inputs. */
 static ckpt_status check_moved(const recorded *r, ckpt_error *err) {
-  const char *const inputs[] = {r->options.input, r->request.like_path, r->options.graph, r->quantize.imatrix_path};
+  const char *const inputs[] = {r->options.input, r->request.like_path, r->options.graph, r->options.graph_weights,
+                                r->quantize.imatrix_path};
   ckpt_name_list names = {.n = 0};
   for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++)
     if (inputs[i] != NULL) ckpt_name_list_add(&names, inputs[i]);
