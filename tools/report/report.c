@@ -117,6 +117,12 @@ void ckpt_report_note_of(const ckpt_args *args, const char *path, const ckpt_not
   (ckpt_note_is_warning(note) ? ckpt_report_warning : ckpt_report_note)(args, "%s: %s", path, text);
 }
 
+void ckpt_report_corrupt(void *args, const ckpt_error *damage) {
+  char text[2048];
+  keep_note(((const ckpt_args *)args)->noted, ckpt_report_text(damage, text, sizeof text));
+  print_line(warning_head, text);
+}
+
 void ckpt_report_emit_noted(const ckpt_args *args, ckpt_emitter *json) {
   for (uint32_t i = 0; i < args->noted->n; i++) ckpt_emit_text(json, NULL, args->noted->texts[i]);
 }

@@ -31,6 +31,10 @@ void ckpt_report_warning(const ckpt_args *args, const char *format, ...) CKPT_PR
 /* One or the other, `<path>: <message>` with what to do about it; message is the note's text, or its message. */
 void ckpt_report_note_of(const ckpt_args *args, const char *path, const ckpt_note *note, const char *message);
 
+/* Warns, with --quiet too, of a tensor or record that is not as it was written, and read all the same; args: the verb's
+ * (ckpt_args). */
+void ckpt_report_corrupt(void *args, const ckpt_error *damage);
+
 /* What has been noted so far, into the JSON array that is open. */
 void ckpt_report_emit_noted(const ckpt_args *args, ckpt_emitter *json);
 
