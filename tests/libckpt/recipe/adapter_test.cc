@@ -198,9 +198,10 @@ TEST_F(Refused, TargetsWithoutTensorsUnlessAllowed) {
   const std::string named = R"({"peft_type":"LORA","r":4,"lora_alpha":8,"target_modules":)";
   expect(named + R"(["q_proj"]})", good_, "1 module that target_modules names has no tensors here: model.layers.1");
   expect(named + R"(".*\\.(q|v)_proj"})", good_, "3 modules that target_modules names have no tensors here");
+  expect(named + R"("all-linear"})", good_, "13 modules that target_modules names have no tensors here");
   expect(named + R"("(a+)+("})", good_, "missing closing parenthesis");
   for (const char *rest : {R"(["q_proj"],"layers_to_transform":[0]})", R"(["q_proj"],"layers_to_transform":0})",
-                           R"(["q_proj"],"exclude_modules":".*layers.1.*"})", R"("all-linear"})", "null}"}) {
+                           R"(["q_proj"],"exclude_modules":".*layers.1.*"})", "null}"}) {
     write(named + rest, good_);
     EXPECT_EQ(open_written(), CKPT_OK) << rest << text_of(err_);
   }
