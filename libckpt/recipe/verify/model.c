@@ -412,11 +412,21 @@ static ckpt_status check_layers(checker *c, const ckpt_arch_shape *row, bool is_
   return CKPT_OK;
 }
 
+/* Whether a row says nothing of what must be there: of experts, or, where the class is not known, of what only some
+ * models of the family have. */
+static bool is_left_out(const checker *c, const ckpt_arch_shape *row) {
+  const char *number = strchr(row->hf, '#');
+  if (number != NULL && strchr(number + 1, '#') != NULL) return true;
+  for (const ckpt_arch_name *name = c->arch->names; c->model == NULL && name->hf != NULL; name++)
+    if (strcmp(name->hf, row->hf) == 0) return (name->notes & CKPT_NAME_OPTIONAL) != 0;
+  return false;
+}
+
 static ckpt_status check_missing(checker *c, ckpt_error *err) {
   char name[MAX_NAME];
   for (size_t part = 0; part < 2; part++)
     for (const ckpt_arch_shape *row = c->parts[part]; row != NULL && row->hf != NULL; row++) {
-      if (!is_wanted(c, row)) continue;
+      if (!is_wanted(c, row) || is_left_out(c, row)) continue;
       if (strchr(row->hf, '#') != NULL) {
         CKPT_TRY(check_layers(c, row, part == 0, err));
         continue;

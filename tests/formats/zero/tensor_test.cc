@@ -138,7 +138,7 @@ void copy_universal(const Folder &folder) {
 
 std::string refusal(const std::string &path, ckpt_status wanted) {
   ckpt_error err = {};
-  EXPECT_EQ(open(path, &err, false), nullptr);
+  EXPECT_EQ(open(path, &err, false, true), nullptr);
   EXPECT_EQ(err.status, wanted);
   return text_of(err);
 }

@@ -278,6 +278,18 @@ TEST_F(Refused, NotTheBaseThatItNamesIsNoted) {
   EXPECT_NE(notes("org/other").find("was trained on 'org/other'"), std::string::npos);
 }
 
+TEST_F(Refused, AHeadThatTheBaseLacksUnlessTheConfigSavesIt) {
+  const std::string model = Saved({{"base_model.model.score.weight", 3, 16}}, 2);
+  expect(config_, model, "has no 'score.weight', which it is for");
+  for (const char *rest : {R"("modules_to_save":["classifier","score"]})", R"("task_type":"SEQ_CLS"})"}) {
+    write(R"({"peft_type":"LORA","r":4,"lora_alpha":8,)" + std::string(rest), model);
+    ASSERT_EQ(open_written(), CKPT_OK) << text_of(err_);
+    auto merged = merge();
+    EXPECT_EQ(merged["score.weight"], std::vector<float>(3 * 16, 2));
+    EXPECT_EQ(merged.size(), ckpt_index_count(base_.get()) + 1);
+  }
+}
+
 // ---- tied weights ---------------------------------------------------------------------------------------------------
 
 // GPT-2's: lm_head.weight is transformer.wte.weight.
