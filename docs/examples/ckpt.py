@@ -6,6 +6,7 @@
 
 numpy has no bf16 and no 8-, 6- or 4-bit floats. They become float32, which holds each of their values exactly; with
 bits=True they become uint16 (bf16) or uint8 (8 bits) of the stored bits, and 6 and 4 bits are refused: they are packed.
+GGUF's blocks (Q4_K) become float32 too, exactly; with bits=True the last axis is that of the stored bytes of a row.
 """
 import ctypes as c
 import os
@@ -17,7 +18,8 @@ NATIVE = dict(bool="?", u8="u1", u16="u2", u32="u4", u64="u8", i8="i1", i16="i2"
 
 
 class Error(c.Structure):
-    _fields_ = [("status", c.c_int), ("file", c.c_char * 512), ("tensor", c.c_char * 256), ("message", c.c_char * 1024)]
+    _fields_ = [("status", c.c_int), ("file", c.c_char * 512), ("tensor", c.c_char * 256), ("message", c.c_char * 1024),
+                ("option", c.c_char * 48), ("advice", c.c_char * 128), ("value", c.c_char * 128)]
 
 
 class Tensor(c.Structure):  # ckpt_tensor, as far as it is used here
@@ -49,7 +51,10 @@ def read(index, tensor, bits):
     if name not in NATIVE and not bits:
         as_dtype = lib.ckpt_dtype_parse(b"f32")
     kind = NATIVE.get(name, "f4" if not bits else "u2" if name == "bf16" else "u1")
-    array = np.empty(t.shape[:t.rank] if t.rank else (), np.dtype(kind))
+    shape = t.shape[:t.rank] if t.rank else []
+    if bits and name.isupper() and t.n_elements:  # GGUF's blocks: rows of whole ones
+        shape[-1] = t.n_bytes // (t.n_elements // shape[-1])
+    array = np.empty(shape, np.dtype(kind))
     check(lib.ckpt_read(index, tensor, None, as_dtype, array.ctypes.data, array.nbytes, err), err)
     return array
 

@@ -161,9 +161,13 @@ ckpt_status ckpt_dcp_objects_add(ckpt_dcp_objects *objects, ckpt_torch_graph *gr
 
 static ckpt_status note_refused(ckpt_dcp_objects *objects, ckpt_error *err) {
   if (objects->n_refused == 0) return CKPT_OK;
-  return objects->n_refused == 1 ? ckpt_index_note(objects->index, true, err, "not read: %s", objects->refused)
-                                 : ckpt_index_note(objects->index, true, err, "not read: %s and %llu more",
-                                                   objects->refused, (ull)objects->n_refused - 1);
+  if (objects->n_refused == 1)
+    CKPT_TRY(ckpt_index_note(objects->index, true, err, "not read: %s", objects->refused));
+  else
+    CKPT_TRY(ckpt_index_note(objects->index, true, err, "not read: %s and %llu more", objects->refused,
+                             (ull)objects->n_refused - 1));
+  ckpt_index_note_left(objects->index, "not read: ");
+  return CKPT_OK;
 }
 
 ckpt_status ckpt_dcp_objects_set(ckpt_dcp_objects *objects, ckpt_object *root, const ckpt_object *top,

@@ -9,7 +9,6 @@ static ckpt_status to_ggml(ckpt_index *into, const ckpt_index *from, const char 
   ckpt_tokenizer *tokenizer;
   const ckpt_tokenizer_ggml_options options = {.pre = pre, .n_vocab = n_vocab};
   ckpt_status status = ckpt_tokenizer_read(&tokenizer, from, err);
-  if (status == CKPT_EUNSUPPORTED) return CKPT_ENOTFOUND; /* none that a GGUF can have from here; err says why */
   if (status != CKPT_OK) return status;
   status = ckpt_tokenizer_to_ggml(into, tokenizer, &options, err);
   ckpt_tokenizer_free(tokenizer);

@@ -190,4 +190,21 @@ const char *ckpt_status_text(ckpt_status status) {
   return "unknown status";
 }
 
+const char *ckpt_status_code(ckpt_status status) {
+  static const char *const codes[] = {[CKPT_OK] = "ok",
+                                      [CKPT_EINVAL] = "invalid",
+                                      [CKPT_ENOTFOUND] = "not_found",
+                                      [CKPT_EEXIST] = "exists",
+                                      [CKPT_EFORMAT] = "format",
+                                      [CKPT_EUNSUPPORTED] = "unsupported",
+                                      [CKPT_ELIMIT] = "limit",
+                                      [CKPT_ENOMEM] = "no_memory",
+                                      [CKPT_EIO] = "io",
+                                      [CKPT_EDIFFERENT] = "different",
+                                      [CKPT_EVALUE] = "value",
+                                      [CKPT_ECANCELED] = "canceled",
+                                      [CKPT_EINTERNAL] = "internal"};
+  return (size_t)status < sizeof codes / sizeof *codes ? codes[status] : codes[CKPT_EINTERNAL];
+}
+
 const char *ckpt_version(void) { return CKPT_VERSION; }

@@ -45,6 +45,9 @@ const char *ckpt_advice_text(const char *message, const char *advice, const char
 /* A message of an error in the same way, with the option at fault in front. */
 const char *ckpt_error_message(const ckpt_error *err, ckpt_name_field *name, char *out, size_t n_bytes);
 
+/* A status as scripts know it: "not_found". */
+const char *ckpt_status_code(ckpt_status status);
+
 /* The ending of a noun that is counted in a message: "byte" and this. */
 static inline const char *ckpt_plural(uint64_t n) { return n == 1 ? "" : "s"; }
 

@@ -9,6 +9,7 @@
 #include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/text.h"
+#include "libckpt/format/objects.h"
 
 const ckpt_format *ckpt_format_find(const char *name) {
   for (const ckpt_format *const *format = ckpt_formats; *format != NULL; format++)
@@ -50,24 +51,42 @@ ckpt_caps ckpt_caps_of(const ckpt_index *index) {
   return format == NULL ? (ckpt_caps){0} : format->caps;
 }
 
-ckpt_status ckpt_losses_add(ckpt_losses *losses, ckpt_error *err, const char *format, ...) {
+static ckpt_status add_loss(ckpt_losses *losses, bool by_include, ckpt_error *err, const char *format, va_list args) {
   if (losses->n == losses->capacity) {
     uint32_t capacity = losses->capacity == 0 ? 8 : 2 * losses->capacity;
     const char **texts = ckpt_arena_array(losses->arena, capacity, sizeof *texts);
+    bool *marks = ckpt_arena_array(losses->arena, capacity, sizeof *marks);
     CKPT_TRY_ALLOC(texts, err);
+    CKPT_TRY_ALLOC(marks, err);
     if (losses->n != 0) memcpy(texts, losses->texts, losses->n * sizeof *texts);
+    if (losses->n != 0) memcpy(marks, losses->by_include, losses->n * sizeof *marks);
     losses->texts = texts;
+    losses->by_include = marks;
     losses->capacity = capacity;
   }
   char text[512];
-  va_list args;
-  va_start(args, format);
   vsnprintf(text, sizeof text, format, args);
-  va_end(args);
   const char *copy = ckpt_arena_copy(losses->arena, text);
   CKPT_TRY_ALLOC(copy, err);
+  losses->by_include[losses->n] = by_include;
   losses->texts[losses->n++] = copy;
   return CKPT_OK;
+}
+
+ckpt_status ckpt_losses_add(ckpt_losses *losses, ckpt_error *err, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  ckpt_status status = add_loss(losses, false, err, format, args);
+  va_end(args);
+  return status;
+}
+
+ckpt_status ckpt_losses_add_by_include(ckpt_losses *losses, ckpt_error *err, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  ckpt_status status = add_loss(losses, true, err, format, args);
+  va_end(args);
+  return status;
 }
 
 /* Refuses tensors that no cast can fit; what the caller should do is in the message. */
@@ -113,9 +132,7 @@ uint64_t ckpt_objects_count(const ckpt_index *index) {
   return n != 0 ? n : n_whole;
 }
 
-/* Whether what an entry of the parts holds stands among the objects, too, as the format that they were read from sees
- * it. */
-static bool is_known(const ckpt_index *described, const ckpt_object *value, uint64_t *n_left) {
+bool ckpt_objects_cover(const ckpt_index *described, const ckpt_object *value, uint64_t *n_left) {
   const ckpt_index *from = described->objects_of == NULL ? described : described->objects_of;
   const ckpt_object *objects = described->objects;
   const ckpt_format *format = ckpt_format_find(from->format);
@@ -135,7 +152,7 @@ static void list_keys(ckpt_name_list *names, const ckpt_index *described, const 
     const char *name = key->kind == CKPT_OBJECT_TEXT ? key->text : "(no text)";
     if (parts == NULL && value == described->whole) continue;
     if (parts != NULL && described->objects_of != NULL && ckpt_index_is_unread(described->objects_of, name)) continue;
-    if (parts != NULL && is_known(described, value, &n_left)) continue;
+    if (parts != NULL && ckpt_objects_cover(described, value, &n_left)) continue;
     if (ckpt_object_holds_more(value, &n_left)) ckpt_name_list_add(names, name);
   }
 }

@@ -41,12 +41,15 @@ typedef struct ckpt_caps {
 /* What normalize dropped or changed; texts are in the described index's arena. */
 typedef struct ckpt_losses {
   const char **texts; /* "exp_avg 30.4 GB", "3 objects", "alias lm_head.weight (kept as model.embed_tokens.weight)" */
+  bool *by_include;   /* of each: whether --include left it out, and another would have it */
   uint32_t n, capacity;
   ckpt_arena *arena;
 } ckpt_losses;
 
-/* Adds a loss. */
+/* Adds a loss; of the second kind, one that --include left out. */
 ckpt_status ckpt_losses_add(ckpt_losses *losses, ckpt_error *err, const char *format, ...) CKPT_PRINTF(3, 4);
+ckpt_status ckpt_losses_add_by_include(ckpt_losses *losses, ckpt_error *err, const char *format, ...)
+    CKPT_PRINTF(3, 4); /* as above */
 
 /* Tensors that a checkpoint holds once more, as a checkpoint of their own, and the words for them. Borrowed. */
 typedef struct ckpt_copy {

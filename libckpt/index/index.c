@@ -335,6 +335,16 @@ ckpt_status ckpt_index_note_is(ckpt_index *index, ckpt_note_kind kind, const cha
   return CKPT_OK;
 }
 
+void ckpt_index_note_left(ckpt_index *index, const char *head) {
+  ckpt_note *note = &index->notes[index->n_notes - 1];
+  note->left = note->text + strlen(head);
+}
+
+bool ckpt_note_is_warning(const ckpt_note *note) {
+  const bool is_unread = note->kind == CKPT_NOTE_UNREAD || note->kind == CKPT_NOTE_STATE_LEFT;
+  return note->is_problem || is_unread || note->left != NULL;
+}
+
 ckpt_status ckpt_index_problem(ckpt_index *index, uint32_t file, ckpt_error *err, const char *format, ...) {
   va_list args;
   va_start(args, format);

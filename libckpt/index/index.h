@@ -74,8 +74,8 @@ typedef struct ckpt_note {
   const char *file;    /* path of the one that it is about; NULL: of the whole */
   const char *message; /* text without the name of that file */
   bool is_problem;     /* `verify` counts it: tolerated where reading is concerned, but not as the format demands */
-  const char *left;   /* what is not carried, where the note is about that: "2 files of training state (latest, ...)" */
-  const char *advice; /* what to do about it, as ckpt_advise has it; NULL: no advice */
+  const char *left;    /* what no copy has, where the note is about that: "2 files of training state (latest, x.pt)" */
+  const char *advice;  /* what to do about it, as ckpt_advise has it; NULL: no advice */
 } ckpt_note;
 
 /* An archive within a file that no tensor's extents describe: an item of bytes in a DCP folder, or the archive around a
@@ -246,6 +246,10 @@ ckpt_status ckpt_index_note(ckpt_index *index, bool is_problem, ckpt_error *err,
     CKPT_PRINTF(4, 5); /* as above */
 /* Says what the newest note is about; cause is copied, or NULL. */
 ckpt_status ckpt_index_note_is(ckpt_index *index, ckpt_note_kind kind, const char *cause, ckpt_error *err);
+/* The newest note is about what no copy has, which its text behind head says: whoever writes one names that as lost. */
+void ckpt_index_note_left(ckpt_index *index, const char *head);
+/* Whether something is lost, or was guessed, or may not be what is meant; else a note is a remark. */
+bool ckpt_note_is_warning(const ckpt_note *note);
 /* What to do about the newest note, as ckpt_advise has it. */
 ckpt_status ckpt_index_note_advise(ckpt_status status, ckpt_index *index, const char *advice);
 /* A note of a problem in a file of the source, whose name it begins with. */

@@ -349,7 +349,7 @@ TEST_F(Library, ReplayOfAReceipt) {
   Loop([&](std::string *result, ckpt_error *err) {
     ckpt_run_options run = RunOptions();
     auto report = [](void *arg, const ckpt_error *problem) { *static_cast<std::string *>(arg) += problem->message; };
-    return ckpt_receipt_replay(receipt.c_str(), output.c_str(), &run, report, result, nullptr, err);
+    return ckpt_receipt_replay(receipt.c_str(), output.c_str(), nullptr, &run, report, result, nullptr, err);
   });
 }
 

@@ -52,7 +52,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
   ckpt_error err = {0};
   unsigned n_problems = 0;
   ckpt_status status =
-      ckpt_receipt_replay(receipt, fuzz_path(output, "out.safetensors"), &run, count, &n_problems, NULL, &err);
+      ckpt_receipt_replay(receipt, fuzz_path(output, "out.safetensors"), NULL, &run, count, &n_problems, NULL, &err);
   if (status == CKPT_EINTERNAL || status != err.status) abort();
   if (status != CKPT_OK && err.message[0] == '\0') abort();
   return 0;

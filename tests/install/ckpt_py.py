@@ -51,6 +51,12 @@ for path in ("llama-tiny", "gpt2-tiny", "safetensors/shapes.safetensors", "safet
 bits = ckpt.load(os.path.join(data, "llama-tiny"), bits=True)
 for name, dtype, shape, raw in stored(os.path.join(data, "llama-tiny")):
     assert bits[name].dtype == np.uint16 and bits[name].tobytes() == raw, name
+quantized = os.path.join(data, "gguf/every-type.gguf")
+floats, bits = ckpt.load(quantized), ckpt.load(quantized, bits=True)
+assert any(bits[name].dtype == np.uint8 and floats[name].dtype == np.float32 for name in bits)
+with open(quantized, "rb") as file:
+    content = file.read()
+assert all(array.tobytes() in content for array in bits.values())
 for path, bad in (("nothing there", {}), ("safetensors/every-dtype.safetensors", {"bits": True})):
     try:
         ckpt.load(os.path.join(data, path), **bad)

@@ -172,7 +172,23 @@ TEST(Generated, BashCompletes) {
   EXPECT_EQ(Complete("ckpt ls --include =", "o"), "optimizer\n");
   EXPECT_EQ(Complete("ckpt hash --cast", "bf"), "bf16\n");
   EXPECT_EQ(Complete("ckpt convert x --adapt", ""), "--adapter\n");
+  EXPECT_EQ(Complete("ckpt quantize x --type", "Q4_K_"), "Q4_K_M\nQ4_K_S\n");
+  EXPECT_EQ(Complete("ckpt quantize x -t", "Q8"), "Q8_0\n");
+  EXPECT_EQ(Complete("ckpt quantize x --output-tensor-type", "Q6"), "Q6_K\n");
   EXPECT_EQ(Complete("ckpt convert x -o", "y"), "\n");  // left to file names
+}
+
+// Groups of verbs, the formats of the registry, three examples.
+TEST(Generated, HelpHasVerbsInGroupsFormatsAndExamples) {
+  const std::string help = Shell("ckpt help").out;
+  size_t at = 0;
+  for (const char *part : {"\nLook:\n  ls ", "\nCheck:\n  hash ", "\nWrite:\n  convert ", "\nRun a model:\n",
+                           "\nTraining:\n  ckpt-train ", "\nFormats: ", "HF_HUB_CACHE", "\nExamples:\n"}) {
+    size_t next = help.find(part, at);
+    ASSERT_NE(next, std::string::npos) << part;
+    at = next;
+  }
+  EXPECT_NE(Shell("ckpt help --man").out.find("HF_HUB_CACHE"), std::string::npos);
 }
 
 class Completion : public ::testing::TestWithParam<const char *> {};

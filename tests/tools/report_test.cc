@@ -47,8 +47,12 @@ Output Capture(Print print) {
   return {out, testing::internal::GetCapturedStderr(), status};
 }
 
-const char *const kDropped[] = {"exp_avg 30.4 GB", "3 objects", nullptr};
-const char *const kNotes[] = {"no config.json, transformers cannot load this folder (--like MODEL)", nullptr};
+const char *const kRemedied[] = {"exp_avg 30.4 GB", nullptr}, *const kDropped[] = {"3 objects", nullptr};
+const char *const kLeft[] = {"2 files of training state (a.pt, b.pt)", nullptr};
+const ckpt_said kSaid[] = {{"weights: master f32", CKPT_SAID_NOTE},
+                           {"no config.json, transformers cannot load this folder (--like MODEL)", CKPT_SAID_WARNING},
+                           {"underflow: 1 tensor lost 1 nonzero value to zero", CKPT_SAID_LOSS},
+                           {nullptr, CKPT_SAID_NOTE}};
 
 ckpt_written Written(const char *path) {
   ckpt_written written = {};
@@ -59,8 +63,10 @@ ckpt_written Written(const char *path) {
   written.n_bytes = 4000000000;
   written.dtype = "f32";
   written.dropped = kDropped;
-  written.dropped_remedy = "--include all";
-  written.notes = kNotes;
+  written.remedied = kRemedied;
+  written.remedy = "--include all";
+  written.left = kLeft;
+  written.said = kSaid;
   memset(written.digest.bytes, 0xAB, 32);
   return written;
 }
@@ -76,16 +82,23 @@ TEST(Report, WrittenAsText) {
   ckpt_job job = {};
   job.seconds = 2;
   ckpt_written outputs[] = {Written("out"), Written("a\nb")};
-  outputs[1].dropped = outputs[1].notes = nullptr;
+  outputs[1].remedied = outputs[1].dropped = outputs[1].left = nullptr;
+  outputs[1].said = nullptr;
   Output output = Capture([&] { return ckpt_report_written(args.args, &job, outputs, 2); });
   EXPECT_EQ(output.status, 0);
   EXPECT_EQ(output.out, Hex() + "  out\n\\" + Hex() + "  a\\x0ab\n");
   EXPECT_EQ(output.err.find("8.0 GB (out 4.0 GB, a\\x0ab 4.0 GB) in 2 s, 4.0 GB/s, peak memory "), 0u) << output.err;
   EXPECT_EQ(output.err.substr(output.err.find('\n') + 1),
-            "out: not written: exp_avg 30.4 GB, 3 objects (--include all)\n"
-            "no config.json, transformers cannot load this folder (--like MODEL)\n");
-  Args quiet({"--quiet"});
-  EXPECT_EQ(Capture([&] { return ckpt_report_written(quiet.args, &job, outputs, 2); }).err, "");
+            "ckpt: warning: out: not written: exp_avg 30.4 GB (--include all), 3 objects, 2 files of training state "
+            "(a.pt, b.pt)\n"
+            "ckpt: note: weights: master f32\n"
+            "ckpt: warning: no config.json, transformers cannot load this folder (--like MODEL)\n"
+            "ckpt: warning: underflow: 1 tensor lost 1 nonzero value to zero\n");
+  Args quiet({"--quiet"}); /* hides no loss */
+  EXPECT_EQ(Capture([&] { return ckpt_report_written(quiet.args, &job, outputs, 2); }).err,
+            "ckpt: warning: out: not written: exp_avg 30.4 GB (--include all), 3 objects, 2 files of training state "
+            "(a.pt, b.pt)\n"
+            "ckpt: warning: underflow: 1 tensor lost 1 nonzero value to zero\n");
 }
 
 TEST(Report, WrittenAsJson) {
@@ -95,11 +108,13 @@ TEST(Report, WrittenAsJson) {
   ckpt_written outputs[] = {Written("out"), Written("other")};
   Output one = Capture([&] { return ckpt_report_written(args.args, &job, outputs, 1); });
   size_t peak = one.out.find(",\"peak_bytes\":");
-  EXPECT_EQ(one.out.substr(0, peak),
-            "{\"status\":\"ok\",\"output\":\"out\",\"format\":\"hf\",\"n_tensors\":2,\"n_params\":1000,"
-            "\"n_bytes\":4000000000,\"dtype\":\"f32\",\"weights\":null,\"dropped\":[\"exp_avg 30.4 GB\",\"3 objects\"],"
-            "\"n_underflow\":0,\"underflowed\":[],\"digest\":\"" +
-                Hex() + "\",\"seconds\":0.5");
+  EXPECT_EQ(
+      one.out.substr(0, peak),
+      "{\"status\":\"ok\",\"output\":\"out\",\"format\":\"hf\",\"n_tensors\":2,\"n_params\":1000,"
+      "\"n_bytes\":4000000000,\"dtype\":\"f32\",\"weights\":null,\"dropped\":[\"exp_avg 30.4 GB\",\"3 objects\",\"2 "
+      "files of training state (a.pt, b.pt)\"],"
+      "\"n_underflow\":0,\"underflowed\":[],\"digest\":\"" +
+          Hex() + "\",\"seconds\":0.5");
   Output two = Capture([&] { return ckpt_report_written(args.args, &job, outputs, 2); });
   json_t *root = json_loads(two.out.c_str(), 0, nullptr);
   ASSERT_NE(root, nullptr);
@@ -121,9 +136,9 @@ TEST(Report, FailuresAndExitStatus) {
   err.status = CKPT_EINVAL;
   Output json = Capture([&] { return ckpt_report_failure(true, &err); });
   EXPECT_EQ(json.status, 2);
-  EXPECT_EQ(
-      json.out,
-      "{\"status\":\"error\",\"error\":{\"file\":\"a/b.safetensors\",\"tensor\":null,\"message\":\"truncated\"}}\n");
+  EXPECT_EQ(json.out,
+            "{\"status\":\"error\",\"error\":{\"code\":\"invalid\",\"file\":\"a/"
+            "b.safetensors\",\"tensor\":null,\"message\":\"truncated\"}}\n");
 }
 
 TEST(Report, PeakIsOurOwn) {

@@ -144,6 +144,11 @@ TEST_F(Writing, AFullDiskIsSaidWithBothNumbersBeforeAnythingIsRead) {
                            "65536 available: No space left on device\nexit 1\n";
     EXPECT_EQ(Log(), expected);
   }
+  Wait(Start({"unshare", "-rm", "sh", "-c",
+              std::string(mount) + " && ckpt convert in.safetensors -o small/x.safetensors --plan; echo exit $?"}));
+  EXPECT_NE(Log().find("ckpt: warning: small/x.safetensors: 1.1 MB to write, and 65.5 KB free there\n"),
+            std::string::npos)
+      << Log();
 }
 
 }  // namespace

@@ -33,7 +33,10 @@ static void bash_word(FILE *out, const ckpt_verb *verb, const ckpt_option *optio
 }
 
 static void bash_choices(FILE *out, const ckpt_verb *verb, const ckpt_option *option, const char *choices) {
-  if (choices != NULL) fprintf(out, "    %s:--%s) words='%s' ;;\n", verb->name, option->name, choices);
+  if (choices == NULL || (option->flags & CKPT_OPTION_ATTACHED)) return; /* what follows it is no word of its own */
+  fprintf(out, "    %s:--%s", verb->name, option->name);
+  if (option->letter != 0) fprintf(out, " | %s:-%c", verb->name, option->letter);
+  fprintf(out, ") words='%s' ;;\n", choices);
 }
 
 static void print_bash(FILE *out) {
@@ -97,7 +100,10 @@ static void zsh_option(FILE *out, const ckpt_verb *verb, const ckpt_option *opti
     if (is_short)
       fprintf(out, "-%c[", option->letter);
     else
-      fprintf(out, "--%s%s[", option->name, option->kind == CKPT_OPTION_FLAG ? "" : "=");
+      fprintf(out, "--%s%s[", option->name,
+              option->kind == CKPT_OPTION_FLAG              ? ""
+              : (option->flags & CKPT_OPTION_ATTACHED) != 0 ? "=-"
+                                                            : "=");
     zsh_text(out, option->help);
     putc(']', out);
     if (option->kind != CKPT_OPTION_FLAG) {
@@ -158,7 +164,7 @@ static void fish_option(FILE *out, const ckpt_verb *verb, const ckpt_option *opt
   fprintf(out, "complete -c ckpt -n '__fish_seen_subcommand_from %s' -l %s", verb->name, option->name);
   if (option->letter != 0) fprintf(out, " -s %c", option->letter);
   if (choices != NULL)
-    fprintf(out, " -x -a '%s'", choices);
+    fprintf(out, " %s -a '%s'", option->flags & CKPT_OPTION_ATTACHED ? "-f" : "-x", choices);
   else if (option->kind != CKPT_OPTION_FLAG)
     fputs(option->kind == CKPT_OPTION_PATH ? " -r -F" : " -x", out);
   fputs(" -d ", out);

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "libckpt/format/format.h"
+
 const ckpt_exit_row ckpt_exit_rows[] = {
     {0, "done, equal or passed"},
     {1, "failed, different or refused"},
@@ -57,8 +59,12 @@ static void print_details(FILE *out, const char *text) {
 void ckpt_help_option(const ckpt_option *option, char *out, size_t n_bytes) {
   char letter[8] = "";
   if (option->letter != 0) snprintf(letter, sizeof letter, "-%c, ", option->letter);
-  snprintf(out, n_bytes, "%s--%s%s%s", letter, option->name, option->metavar ? " " : "",
-           option->metavar ? option->metavar : "");
+  const bool is_attached = (option->flags & CKPT_OPTION_ATTACHED) != 0;
+  snprintf(out, n_bytes, "%s--%s%s%s%s", letter, option->name,
+           is_attached       ? "[="
+           : option->metavar ? " "
+                             : "",
+           option->metavar ? option->metavar : "", is_attached ? "]" : "");
 }
 
 static void print_option(FILE *out, const ckpt_option *option) {
@@ -99,16 +105,41 @@ void ckpt_help_verb(FILE *out, const ckpt_verb *verb) {
   }
 }
 
+/* Names of the formats that can be written, or of those that cannot. */
+static void print_formats(FILE *out, bool written) {
+  const char *before = "";
+  for (size_t i = 0; ckpt_formats[i] != NULL; i++) {
+    if (ckpt_formats[i]->caps.can_write != written) continue;
+    fprintf(out, "%s%s", before, ckpt_formats[i]->name);
+    before = ", ";
+  }
+}
+
 void ckpt_help_all(FILE *out) {
   fprintf(out,
           "ckpt %s: look at, check and convert machine learning checkpoints, in one pass and bounded memory\n\n"
           "  ckpt VERB [options] INPUT... [-o OUTPUT]\n"
           "  ckpt help VERB\n"
-          "  ckpt --version\n\n"
-          "Verbs:\n",
+          "  ckpt --version\n",
           ckpt_version());
-  for (size_t i = 0; ckpt_verbs[i] != NULL; i++)
+  const char *group = "";
+  for (size_t i = 0; ckpt_verbs[i] != NULL; i++) {
+    if (strcmp(ckpt_verb_groups[i], group) != 0) fprintf(out, "\n%s:\n", ckpt_verb_groups[i]);
+    group = ckpt_verb_groups[i];
     fprintf(out, "  %-12s %s\n", ckpt_verbs[i]->name, ckpt_verbs[i]->summary);
+  }
+  fputs("\nTraining:\n  ckpt-train   a program of its own: ckpt-train --help\n\nFormats: ", out);
+  print_formats(out, true);
+  fputs("; only read: ", out);
+  print_formats(out, false);
+  fputs(
+      "\n\nInputs are files or folders of any of these, recognised by content, or ORG/NAME[@REVISION] of the Hugging\n"
+      "Face cache (HF_HUB_CACHE, HF_HOME); nothing is downloaded.\n"
+      "\nExamples:\n"
+      "  ckpt inspect checkpoint-1000\n"
+      "  ckpt consolidate checkpoint-1000 -o model/ --like org/base\n"
+      "  ckpt quantize model/ -o 'model-{type}.gguf' --type Q4_K_M --type Q8_0\n",
+      out);
   fputs(
       "\nSizes: 512M, 1.5G (K M G T, 1024-based), 5GB (KB MB GB TB, 1000-based), or plain bytes.\n"
       "Patterns: globs on tensor names; re: in front makes a regular expression.\n"

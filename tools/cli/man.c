@@ -109,7 +109,9 @@ void ckpt_help_man(FILE *out, const ckpt_verb *verb) {
       ".SH NAME\nckpt \\- look at, check and convert machine learning checkpoints\n"
       ".SH SYNOPSIS\n.B ckpt\n.I VERB\n[options]\n.IR INPUT ...\n[\\-o\n.IR OUTPUT ]\n"
       ".SH DESCRIPTION\nReads and writes checkpoints in one pass and bounded memory, without running any code from "
-      "them.\nEach verb has a page of its own, and\n.B ckpt help\n.I VERB\nprints it.\n",
+      "them.\nEach verb has a page of its own, and\n.B ckpt help\n.I VERB\nprints it.\n"
+      "An input is a file or folder, recognised by content, or\n.IR ORG / NAME [@ REVISION ]\n"
+      "of the Hugging Face cache (HF_HUB_CACHE, HF_HOME); nothing is downloaded.\n",
       out);
   for (size_t i = 0; ckpt_verbs[i] != NULL; i++) {
     fprintf(out, ".TP\n.BR ckpt\\-%s (1)\n", ckpt_verbs[i]->name);

@@ -80,6 +80,9 @@ static ckpt_status add(ckpt_walk *walk, const ckpt_option *option, const char *a
   *arg = (ckpt_arg){.option = option, .text = attached, .after = (int64_t)n_paths(args) - 1};
   if (option->kind == CKPT_OPTION_FLAG) {
     if (attached != NULL) return ckpt_args_fail(args, walk->err, "--%s takes no value", option->name);
+  } else if (attached == NULL && (option->flags & CKPT_OPTION_ATTACHED)) {
+    args->n_options++;
+    return CKPT_OK;
   } else if (attached == NULL) {
     const char *next = walk->at < walk->argc ? walk->argv[walk->at] : NULL;
     if (next == NULL || (next[0] == '-' && next[1] != '\0' && !is_negative_number(option, next)))
@@ -217,6 +220,11 @@ const ckpt_arg *ckpt_args_of(const ckpt_args *args, const char *name, uint32_t i
   for (const ckpt_arg *arg; (arg = ckpt_args_next(args, name, &at)) != NULL;)
     if (arg->after == (int64_t)input || (n_paths(args) == 1 && input == 0)) last = arg;
   return last;
+}
+
+bool ckpt_args_plans_rows(const ckpt_args *args) {
+  const ckpt_arg *arg = ckpt_args_get(args, "plan");
+  return arg != NULL && arg->text != NULL;
 }
 
 bool ckpt_args_has(const ckpt_args *args, const char *name) { return ckpt_args_get(args, name) != NULL; }

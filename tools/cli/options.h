@@ -33,7 +33,8 @@ typedef struct ckpt_verb {
   int (*run)(ckpt_args *args); /* returns the exit status; NULL while it is not written */
 } ckpt_verb;
 
-extern const ckpt_verb *const ckpt_verbs[]; /* in the order of help; NULL ends */
+extern const ckpt_verb *const ckpt_verbs[];  /* in the order of help; NULL ends */
+extern const char *const ckpt_verb_groups[]; /* of each of them, the title under which help lists it */
 
 /* The verb with this name; NULL if there is none. */
 const ckpt_verb *ckpt_verb_find(const char *name);
@@ -44,6 +45,9 @@ ckpt_status ckpt_verb_get(const ckpt_verb **out, const char *name, ckpt_error *e
 /* The i-th option of a verb, its own first, then its sets in order; NULL past the end. *section (may be NULL) is the
  * title under which help lists it. */
 const ckpt_option *ckpt_verb_option(const ckpt_verb *verb, size_t i, const char **section);
+
+/* Whether it has an option of this name. */
+bool ckpt_verb_takes(const ckpt_verb *verb, const char *name);
 
 /* What a user calls a field of the library's options (ckpt_name_field): "--like MODEL". */
 void ckpt_option_name_field(const char *field, const char *value, char *out, size_t n_bytes);
@@ -57,7 +61,7 @@ typedef struct ckpt_noted {
 /* One occurrence of an option. */
 typedef struct ckpt_arg {
   const ckpt_option *option;
-  const char *text;    /* as given; NULL for a flag */
+  const char *text;    /* as given; NULL for a flag, and where ATTACHED stands alone */
   const char *pattern; /* CAST: what stands before the "=", or NULL */
   int64_t after;       /* number of the input before it, -1 if none */
   union {
@@ -104,6 +108,9 @@ const char *ckpt_args_text(const ckpt_args *args, const char *name, const char *
 uint64_t ckpt_args_size(const ckpt_args *args, const char *name, uint64_t if_absent);       /* as above */
 double ckpt_args_number(const ckpt_args *args, const char *name, double if_absent);         /* as above */
 ckpt_dtype ckpt_args_dtype(const ckpt_args *args, const char *name);                        /* NONE if absent */
+
+/* Whether it is --plan=rows. */
+bool ckpt_args_plans_rows(const ckpt_args *args);
 
 /* All texts of a repeated option, NULL-terminated, in the args' arena; NULL if it is not given. */
 ckpt_status ckpt_args_texts(const char *const **out, ckpt_args *args, const char *name, ckpt_error *err);

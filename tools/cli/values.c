@@ -75,6 +75,22 @@ static const char *writable_formats(ckpt_arena *arena, bool only_ranks) {
   return list;
 }
 
+static const char *all_presets(ckpt_arena *arena) {
+  const char *list = "";
+  for (uint32_t i = 0; i < CKPT_N_PRESETS && list != NULL; i++)
+    list = ckpt_arena_printf(arena, "%s%s%s", list, *list ? "|" : "", ckpt_preset_at(i)->name);
+  return list;
+}
+
+/* Types of GGUF weights. */
+static const char *all_types(ckpt_arena *arena) {
+  const char *list = "";
+  for (int i = 1; i < CKPT_N_DTYPES && list != NULL; i++)
+    if (ckpt_quantize_type(ckpt_dtype_name((ckpt_dtype)i)) != CKPT_DTYPE_NONE)
+      list = ckpt_arena_printf(arena, "%s%s%s", list, *list ? "|" : "", ckpt_dtype_name((ckpt_dtype)i));
+  return list;
+}
+
 static const char *all_dtypes(ckpt_arena *arena) {
   const char *list = "";
   for (int i = 1; i < CKPT_N_DTYPES && list != NULL; i++)
@@ -89,6 +105,8 @@ const char *ckpt_value_choices(const ckpt_option *option, ckpt_arena *arena) {
     case CKPT_OPTION_FORMAT: return writable_formats(arena, option->flags & CKPT_OPTION_RANKS);
     case CKPT_OPTION_DTYPE:
     case CKPT_OPTION_CAST: return all_dtypes(arena);
+    case CKPT_OPTION_PRESET: return all_presets(arena);
+    case CKPT_OPTION_TYPE: return all_types(arena);
     default: return NULL;
   }
 }
@@ -191,14 +209,11 @@ static ckpt_status parse_type(const ckpt_verb *verb, ckpt_arg *arg, ckpt_error *
 }
 
 static ckpt_status parse_preset(const ckpt_verb *verb, ckpt_arg *arg, ckpt_arena *arena, ckpt_error *err) {
-  const char *list = "";
   arg->preset = ckpt_preset_find(arg->text);
   if (arg->preset != NULL) return CKPT_OK;
-  for (uint32_t i = 0; i < CKPT_N_PRESETS && list != NULL; i++)
-    list = ckpt_arena_printf(arena, "%s%s%s", list, i == 0 ? "" : " ", ckpt_preset_at(i)->name);
+  const char *list = all_presets(arena);
   CKPT_TRY_ALLOC(list, err);
-  return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "%s: --%s '%s' is none of: %s", verb->name, arg->option->name,
-                   arg->text, list);
+  return bad_word(verb, arg, arg->text, list, arena, err);
 }
 
 #define STRING_OF(x) #x

@@ -6,12 +6,18 @@
 #include "tools/cli/options.h"
 #include "tools/cli/values.h"
 
-#define CKPT_VERB(id) extern const ckpt_verb ckpt_verb_##id;
+#define CKPT_VERB(id, group) extern const ckpt_verb ckpt_verb_##id;
 #include "tools/cli/commands.def"
 #undef CKPT_VERB
 
 const ckpt_verb *const ckpt_verbs[] = {
-#define CKPT_VERB(id) &ckpt_verb_##id,
+#define CKPT_VERB(id, group) &ckpt_verb_##id,
+#include "tools/cli/commands.def"
+#undef CKPT_VERB
+    NULL};
+
+const char *const ckpt_verb_groups[] = {
+#define CKPT_VERB(id, group) group,
 #include "tools/cli/commands.def"
 #undef CKPT_VERB
     NULL};
@@ -63,6 +69,13 @@ const ckpt_option *ckpt_verb_option(const ckpt_verb *verb, size_t i, const char 
         return option;
       }
   return NULL;
+}
+
+bool ckpt_verb_takes(const ckpt_verb *verb, const char *name) {
+  const ckpt_option *option;
+  for (size_t i = 0; (option = ckpt_verb_option(verb, i, NULL)) != NULL; i++)
+    if (strcmp(option->name, name) == 0) return true;
+  return false;
 }
 
 /* Whether an option of its own gives a field this value: --drop optimizer. */

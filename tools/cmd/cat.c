@@ -11,10 +11,12 @@
 #include "libckpt/base/checked.h"
 #include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
+#include "libckpt/format/objects.h"
 #include "libckpt/run/read.h"
 #include "tools/cli/text.h"
 #include "tools/report/input.h"
 #include "tools/report/json_writer.h"
+#include "tools/report/object_json.h"
 #include "tools/report/proving.h"
 #include "tools/report/report.h"
 #include "tools/report/slice.h"
@@ -334,6 +336,56 @@ static ckpt_status cat(const ckpt_args *args, const ckpt_index *index, ckpt_erro
   return ckpt_fail_at(status, err, index->path, slice.tensor->name);
 }
 
+/* ---- objects ----------------------------------------------------------------------------------------------------- */
+
+/* The object of this name, or of this path into one; NULL: there is none, or a tensor is called so. */
+static ckpt_status find_object(const ckpt_object **out, ckpt_args *args, ckpt_index *index, ckpt_error *err) {
+  const ckpt_named_object *list;
+  size_t n;
+  *out = NULL;
+  if (ckpt_index_find(index, args->inputs[1]) != NULL) return CKPT_OK;
+  CKPT_TRY(ckpt_objects_list(&list, &n, index, &args->arena, err));
+  *out = ckpt_objects_find(list, n, args->inputs[1]);
+  return CKPT_OK;
+}
+
+/* An object as JSON; of bytes or text, with --raw, these. */
+static ckpt_status cat_object(const ckpt_args *args, const ckpt_index *index, const ckpt_object *object,
+                              ckpt_error *err) {
+  enum { MAX_NODES = 1 << 26 };
+  const char *name = args->inputs[1];
+  if (ckpt_args_has(args, "raw")) {
+    if (args->json) return ckpt_args_fail(args, err, "--raw and --json exclude each other");
+    if (object->kind != CKPT_OBJECT_BYTES && object->kind != CKPT_OBJECT_TEXT)
+      return ckpt_args_fail(args, err, "--raw gives bytes and text, and %s is a %s", name,
+                            ckpt_object_kind_name(object));
+    fwrite(object->bytes, 1, (size_t)object->n, stdout);
+    return CKPT_OK;
+  }
+  if (!ckpt_object_is_printable(object, MAX_NODES))
+    return ckpt_fail(err, CKPT_ELIMIT, index->path, NULL,
+                     "object '%s' has more than %d values (name one in it: %s.KEY)", name, MAX_NODES, name);
+  if (ckpt_args_has(args, "plan")) {
+    ckpt_proving_plan(args, NULL, &(ckpt_planned){0});
+    return CKPT_OK;
+  }
+  ckpt_emitter json;
+  ckpt_emit_begin(&json, stdout);
+  if (!args->json) {
+    ckpt_emit_object_value(&json, NULL, index, object);
+    if (!json.is_ended) putchar('\n');
+    return CKPT_OK;
+  }
+  ckpt_emit_object(&json, NULL);
+  ckpt_emit_text(&json, "status", "ok");
+  ckpt_emit_text(&json, "name", name);
+  ckpt_emit_text(&json, "kind", ckpt_object_kind_name(object));
+  ckpt_emit_object_value(&json, "value", index, object);
+  ckpt_report_emit_notes(args, &json, NULL, 0);
+  ckpt_emit_end(&json);
+  return CKPT_OK;
+}
+
 static int run(ckpt_args *args) {
   ckpt_error err = {0};
   ckpt_input input;
@@ -342,26 +394,36 @@ static int run(ckpt_args *args) {
   if (status == CKPT_OK && input.index->weights_note != 0)
     ckpt_report_note(args, "%s: %s", input.index->path, ckpt_report_weights(input.index, weights, sizeof weights));
   if (status == CKPT_OK) ckpt_report_no_trace(args);
-  if (status == CKPT_OK) status = cat(args, input.index, &err);
+  const ckpt_object *object = NULL;
+  if (status == CKPT_OK) status = find_object(&object, args, input.index, &err);
+  if (status == CKPT_OK)
+    status = object != NULL ? cat_object(args, input.index, object, &err) : cat(args, input.index, &err);
   ckpt_input_close(&input);
   return status == CKPT_OK ? CKPT_EXIT_DONE : ckpt_report_error(args, &err);
 }
 
 const ckpt_verb ckpt_verb_cat = {
     .name = "cat",
-    .forms = "cat PATH TENSOR[a:b,c:d] [--raw]",
-    .summary = "print the values of a tensor",
+    .forms = "cat PATH TENSOR[a:b,c:d] [--raw]\ncat PATH OBJECT",
+    .summary = "print the values of a tensor, or an object",
     .details =
         "Give a range per axis as in Python, without a step: a:b, a:, :b, :, or one index. Negative numbers "
         "count from the end. Axes without a range are printed whole. Quote the argument, since the shell "
         "interprets brackets. Prints a line per row of the last axis, with enough digits to read each value "
         "back exactly.\n"
         "\n"
-        "  ckpt cat model.safetensors 'model.norm.weight[0:8]'",
+        "  ckpt cat model.safetensors 'model.norm.weight[0:8]'\n"
+        "\n"
+        "What is no tensor (`ckpt inspect` lists the objects) is printed as JSON, whole; names and numbers with dots "
+        "between lead into it. With --raw an object that is bytes or text is printed as such.\n"
+        "\n"
+        "  ckpt cat checkpoint-500/ optimizer.param_groups.0.lr",
     .json =
         "{\"status\",\"name\",\"dtype\",\"shape\",\"values\",\"notes\":[]}: values nested as the shape is; NaN and "
         "infinities are "
-        "null, complex numbers [re,im]",
+        "null, complex numbers [re,im]; of an object {\"status\",\"name\",\"kind\",\"value\",\"notes\":[]}: NaN and "
+        "infinities are "
+        "text there, bytes \"<n bytes>\", tensors \"<tensor NAME>\"",
     .sets = CKPT_SET_RUN | CKPT_SET_INPUT,
     .min_inputs = 2,
     .max_inputs = 2,

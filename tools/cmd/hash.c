@@ -252,7 +252,7 @@ static ckpt_status check_one(checked *out, ckpt_args *args, const ckpt_listed *l
 }
 
 static void print_checked(const ckpt_args *args, const ckpt_listed *listed, const checked *one) {
-  if (one->error != NULL) ckpt_report_note(args, "%s", one->error);
+  if (one->error != NULL) ckpt_report_warning(args, "%s", one->error);
   ckpt_text_print(stdout, listed->path);
   puts(one->is_equal ? ": OK" : one->is_read ? ": FAILED" : ": FAILED open or read");
   fflush(stdout);

@@ -4,13 +4,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "libckpt/base/error.h"
 #include "libckpt/base/text.h"
 #include "libckpt/codec/gguf/value.h"
 #include "libckpt/codec/side_files/side_files.h"
+#include "libckpt/format/objects.h"
 #include "libckpt/index/config.h"
 #include "tools/cli/text.h"
 #include "tools/report/input.h"
 #include "tools/report/json_writer.h"
+#include "tools/report/object_json.h"
 #include "tools/report/proving.h"
 #include "tools/report/report.h"
 
@@ -26,6 +29,8 @@ typedef struct inspection {
   ckpt_info info;
   tally tallies[CKPT_N_ROLES][CKPT_N_DTYPES];
   ckpt_config *config; /* NULL if there is none */
+  const ckpt_named_object *objects;
+  size_t n_objects;
 } inspection;
 
 /* What is shown of a config.json, if it is there: integers, booleans or text. */
@@ -50,8 +55,9 @@ static const char *const config_keys[] = {"model_type",
                                           "quantization_config.quant_method"};
 enum { N_CONFIG_KEYS = sizeof config_keys / sizeof *config_keys };
 
-static ckpt_status inspect(inspection *out, ckpt_index *index, ckpt_error *err) {
+static ckpt_status inspect(inspection *out, ckpt_index *index, ckpt_arena *arena, ckpt_error *err) {
   out->index = index;
+  CKPT_TRY(ckpt_objects_list(&out->objects, &out->n_objects, index, arena, err));
   out->info.struct_size = sizeof out->info;
   ckpt_index_info(index, &out->info);
   for (size_t i = 0; i < ckpt_index_count(index); i++) {
@@ -165,20 +171,19 @@ static void print_notes(const ckpt_index *index, bool problems) {
 enum { MAX_VALUE_BYTES = 200 };
 
 /* What is neither tensor nor text, each in short. */
-static void print_objects(const ckpt_index *index) {
+static void print_objects(const inspection *this) {
   enum { MAX_PRINTED = 32 };
-  const ckpt_object *objects = index->objects;
-  if (objects == NULL || objects->n == 0) return;
+  if (this->n_objects == 0) return;
   puts("\nobjects");
-  for (uint64_t i = 0; i < objects->n && i < MAX_PRINTED; i++) {
+  for (size_t i = 0; i < this->n_objects && i < MAX_PRINTED; i++) {
     ckpt_arena arena;
     ckpt_arena_init(&arena, 1 << 20);
-    const char *value = ckpt_object_print(objects->items[2 * i + 1], MAX_VALUE_BYTES, &arena);
+    const char *value = ckpt_object_print(this->objects[i].object, MAX_VALUE_BYTES, &arena);
     fputs("  ", stdout);
-    print_pair(objects->items[2 * i]->text, value == NULL ? "..." : value, 23);
+    print_pair(this->objects[i].name, value == NULL ? "..." : value, 23);
     ckpt_arena_free(&arena);
   }
-  if (objects->n > MAX_PRINTED) printf("  and %" PRIu64 " more\n", objects->n - MAX_PRINTED);
+  if (this->n_objects > MAX_PRINTED) printf("  and %zu more (--json)\n", this->n_objects - MAX_PRINTED);
 }
 
 static void print_text(const inspection *this) {
@@ -191,7 +196,7 @@ static void print_text(const inspection *this) {
     fputs("  ", stdout);
     print_pair(index->metadata[i].key, index->metadata[i].value, 23);
   }
-  print_objects(index);
+  print_objects(this);
   if (index->n_side_files > 0) puts("\nside files");
   for (uint32_t i = 0; i < index->n_side_files; i++) {
     char size[32];
@@ -259,44 +264,24 @@ static void write_notes(ckpt_emitter *json, const ckpt_args *args, const ckpt_in
   ckpt_emit_end(json);
 }
 
-/* A scalar as itself, anything else as text in short. */
-static void write_value(ckpt_emitter *json, const ckpt_object *object) {
-  if (object != NULL && object->kind == CKPT_OBJECT_BOOL) {
-    ckpt_emit_bool(json, "value", object->boolean);
-  } else if (object != NULL && object->kind == CKPT_OBJECT_INT) {
-    ckpt_emit_i64(json, "value", object->integer);
-  } else if (object != NULL && object->kind == CKPT_OBJECT_FLOAT) {
-    ckpt_emit_number(json, "value", object->number);
-  } else if (object != NULL && object->kind == CKPT_OBJECT_TEXT) {
-    ckpt_emit_text_n(json, "value", object->text, object->n);
-  } else if (object == NULL || object->kind == CKPT_OBJECT_NONE) {
-    ckpt_emit_null(json, "value");
-  } else {
-    ckpt_arena arena;
-    ckpt_arena_init(&arena, 1 << 20);
-    ckpt_emit_text(json, "value", ckpt_object_print(object, MAX_VALUE_BYTES, &arena));
-    ckpt_arena_free(&arena);
-  }
-}
-
-static void write_objects(ckpt_emitter *json, const ckpt_object *objects) {
-  static const char *const kinds[CKPT_N_OBJECT_KINDS] = {
-      [CKPT_OBJECT_NONE] = "none",      [CKPT_OBJECT_BOOL] = "bool",   [CKPT_OBJECT_INT] = "int",
-      [CKPT_OBJECT_BIGINT] = "bigint",  [CKPT_OBJECT_FLOAT] = "float", [CKPT_OBJECT_TEXT] = "text",
-      [CKPT_OBJECT_BYTES] = "bytes",    [CKPT_OBJECT_LIST] = "list",   [CKPT_OBJECT_TUPLE] = "tuple",
-      [CKPT_OBJECT_SET] = "set",        [CKPT_OBJECT_DICT] = "dict",   [CKPT_OBJECT_TENSOR] = "tensor",
-      [CKPT_OBJECT_FOREIGN] = "foreign"};
+static void write_objects(ckpt_emitter *json, const inspection *this) {
+  enum { MAX_NODES = 1 << 20 };
   ckpt_emit_array(json, "objects");
-  for (uint64_t i = 0; objects != NULL && i < objects->n; i++) {
-    const ckpt_object *object = objects->items[2 * i + 1];
+  for (size_t i = 0; i < this->n_objects; i++) {
+    const ckpt_object *object = this->objects[i].object;
     ckpt_emit_object(json, NULL);
-    ckpt_emit_text(json, "name", objects->items[2 * i]->text);
-    ckpt_emit_text(json, "kind", kinds[object == NULL ? CKPT_OBJECT_NONE : object->kind]);
+    ckpt_emit_text(json, "name", this->objects[i].name);
+    ckpt_emit_text(json, "kind", ckpt_object_kind_name(object));
     if (object != NULL && object->kind >= CKPT_OBJECT_TEXT && object->kind != CKPT_OBJECT_TENSOR)
       ckpt_emit_u64(json, "size", object->n);
     else
       ckpt_emit_null(json, "size");
-    write_value(json, object);
+    const bool is_printable = ckpt_object_is_printable(object, MAX_NODES);
+    if (is_printable)
+      ckpt_emit_object_value(json, "value", this->index, object);
+    else
+      ckpt_emit_null(json, "value");
+    if (!is_printable) ckpt_emit_bool(json, "is_too_large", true);
     ckpt_emit_end(json);
   }
   ckpt_emit_end(json);
@@ -373,7 +358,7 @@ static void write_json(const inspection *this) {
   for (uint32_t i = 0; i < index->n_metadata; i++) write_metadata(&json, &index->metadata[i]);
   ckpt_emit_end(&json);
   write_config(&json, this->config);
-  write_objects(&json, index->objects);
+  write_objects(&json, this);
   ckpt_emit_array(&json, "side_files");
   for (uint32_t i = 0; i < index->n_side_files; i++) {
     ckpt_emit_object(&json, NULL);
@@ -393,7 +378,7 @@ static int run(ckpt_args *args) {
   ckpt_input input;
   inspection this = {.args = args};
   ckpt_status status = ckpt_input_open(&input, args, 0, &err);
-  if (status == CKPT_OK) status = inspect(&this, input.index, &err);
+  if (status == CKPT_OK) status = inspect(&this, input.index, &args->arena, &err);
   if (status == CKPT_OK) ckpt_report_no_trace(args);
   if (status == CKPT_OK && ckpt_args_has(args, "plan"))
     ckpt_proving_plan(args, NULL, &(ckpt_planned){0});
@@ -417,8 +402,9 @@ const ckpt_verb ckpt_verb_inspect = {
         "\"parallel\":{\"world\",\"dp\",\"tp\",\"pp\",\"ep\",\"zero_stage\"},\"tag\",\"n_files\",\"n_tensors\","
         "\"n_params\",\"n_bytes\",\"roles\":[{\"role\",\"dtype\",\"n_tensors\",\"n_elements\",\"n_bytes\"}],"
         "\"metadata\":{},\"config\":{},\"objects\":[{\"name\",\"kind\",\"size\",\"value\"}],\"side_files\":[{\"name\","
-        "\"role\",\"n_bytes\"}],\"notes\":[],\"problems\":[]}: a scalar object's value is the scalar, any other's is "
-        "its text form; parallel is null if the format does not record degrees",
+        "\"role\",\"n_bytes\"}],\"notes\":[],\"problems\":[]}: objects are those that an output "
+        "can lack, each with its whole value, as ckpt cat prints it; parallel is null if the format does not record "
+        "degrees",
     .sets = CKPT_SET_RUN | CKPT_SET_INPUT,
     .min_inputs = 1,
     .max_inputs = 1,

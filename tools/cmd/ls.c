@@ -110,10 +110,20 @@ static void say_roles(const ckpt_args *args, const ckpt_index *index) {
       n_text += (size_t)snprintf(text + n_text, sizeof text - n_text, "%s%zu %s", n_text == 0 ? "" : ", ", n_of[role],
                                  ckpt_role_name((ckpt_role)role));
   if (n == 0)
-    ckpt_report_note(args, "%s: holds no tensors", index->path);
+    ckpt_report_warning(args, "%s: holds no tensors", index->path);
   else
-    ckpt_report_note(args, "%s: --include %s lists none of its tensors (%s)", index->path,
-                     ckpt_args_text(args, "include", "model"), text);
+    ckpt_report_warning(args, "%s: --include %s lists none of its tensors (%s)", index->path,
+                        ckpt_args_text(args, "include", "model"), text);
+}
+
+/* Names are not always those in the files. */
+static void say_names(const ckpt_args *args, const ckpt_index *index) {
+  char count[32];
+  if (index->n_wrapped != 0)
+    ckpt_report_note(args, "%s: names are shown unwrapped: one of %s is stored as %s (--names stored)", index->path,
+                     ckpt_text_count(index->n_wrapped, count), index->first_wrapped);
+  else if (index->is_unwrapped)
+    ckpt_report_note(args, "%s: names are shown as the family has them, not as stored (--names stored)", index->path);
 }
 
 /* ---- as text and as JSON ----------------------------------------------------------------------------------------- */
@@ -228,6 +238,7 @@ static int run(ckpt_args *args) {
     ckpt_input_print_notes(args, &input);
     if (!ckpt_args_has(args, "stats")) ckpt_report_no_trace(args);
     if (rows.n == 0) say_roles(args, input.index);
+    say_names(args, input.index);
     if (args->json)
       write_json(args, input.index, &rows, &stats);
     else

@@ -25,6 +25,11 @@ static ckpt_status check_args(ckpt_verification *v, ckpt_error *err) {
   for (size_t i = 0; i < sizeof payload / sizeof *payload; i++)
     if (ckpt_args_has(v->args, "headers") && ckpt_args_has(v->args, payload[i]))
       return ckpt_args_fail(v->args, err, "--headers reads no tensor, --%s needs them", payload[i]);
+  const ckpt_arg *moved = ckpt_args_get(v->args, "input");
+  if (moved != NULL && !ckpt_args_has(v->args, "receipt"))
+    return ckpt_args_fail(v->args, err, "--input %s is for --receipt, whose inputs it finds", moved->text);
+  if (moved != NULL && strchr(moved->text, '=') == NULL)
+    return ckpt_args_fail(v->args, err, "--input '%s' is not OLD=NEW", moved->text);
   v->has_digest = digest != NULL;
   if (v->has_digest && !ckpt_digest_parse(digest, &v->digest))
     return ckpt_args_fail(v->args, err, "--digest '%s' is not ckpt1: and 64 hex digits (ckpt hash prints it)", digest);
@@ -224,10 +229,12 @@ static ckpt_status check_receipt(ckpt_verification *v, ckpt_error *err) {
   if (path == NULL) return CKPT_OK;
   size_t n_problems = v->findings.n_of[CKPT_PROBLEM];
   replay r = {.v = v, .err = err};
+  const char *const *moved;
+  CKPT_TRY(ckpt_args_texts(&moved, v->args, "input", err));
   ckpt_job job;
   ckpt_job_begin(&job, v->args);
   ckpt_status status =
-      ckpt_receipt_replay(path, v->args->inputs[0], &job.run, take_difference, &r, &r.has_side_files, err);
+      ckpt_receipt_replay(path, v->args->inputs[0], moved, &job.run, take_difference, &r, &r.has_side_files, err);
   ckpt_job_end(&job);
   if (status == CKPT_OK) status = r.status;
   v->has_side_files = v->has_side_files || r.has_side_files;
@@ -445,7 +452,9 @@ static int run(ckpt_args *args) {
 
 const ckpt_verb ckpt_verb_verify = {
     .name = "verify",
-    .forms = "verify PATH [--headers] [--digest ckpt1:HEX] [--manifest FILE] [--sums FILE] [--receipt FILE]",
+    .forms =
+        "verify PATH [--headers] [--digest ckpt1:HEX] [--manifest FILE] [--sums FILE]\n"
+        "verify PATH --receipt FILE [--input OLD=NEW]",
     .summary = "read everything and report every problem",
     .details =
         "Checks structure, coverage, the format's own checksums, config and tokenizer against the tensors, "

@@ -4,7 +4,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
+#include "libckpt/base/pattern.h"
 #include "libckpt/codec/gguf/value.h"
 #include "libckpt/codec/side_files/side_files.h"
 #include "libckpt/index/arch.h"
@@ -18,20 +20,7 @@ static bool holds_config(const ckpt_output *output) {
          ckpt_index_side_file(output->described, "adapter_config.json") != NULL;
 }
 
-/* Whether --include all would write tensors or files that are left out now. */
-static bool leaves_roles_out(const ckpt_described *d, const ckpt_output *output) {
-  const char *include = ckpt_convert_include(d->options, output->format);
-  bool known;
-  for (uint32_t i = 0; i < d->input->index->n_side_files && output->format->caps.side_files; i++)
-    if (strcmp(include, "all") != 0 && ckpt_side_file_is_training(d->input->index->side_files[i].name)) return true;
-  for (uint32_t i = 0; i < d->input->index->n_tensors; i++)
-    if (!ckpt_role_included(include, (ckpt_role)d->input->index->tensors[i].role, &known) &&
-        !ckpt_master_stands(d->input->index, &d->input->index->tensors[i]))
-      return true;
-  return false;
-}
-
-enum { MAX_NOTES = 11 /* of ours */, MAX_UNDERFLOWED = 100 };
+enum { MAX_NOTES = 13 /* of ours */, MAX_UNDERFLOWED = 100 };
 
 static const ckpt_row *row_of(const ckpt_described *d, const ckpt_output *output, uint32_t tensor) {
   return &d->plan->rows[output->described->tensors[tensor].record->origin];
@@ -130,18 +119,18 @@ static ckpt_status describe_like(const ckpt_described *d, const ckpt_output *out
 }
 
 /* A line about an output, which it names where there are several. */
-static ckpt_status add_note(const ckpt_described *d, const ckpt_output *output, const char ***next, const char *note,
-                            ckpt_error *err) {
-  if (note != NULL && d->plan->n_outputs > 1) {
-    note = ckpt_arena_printf(d->arena, "%s: %s", output->path, note);
-    CKPT_TRY_ALLOC(note, err);
+static ckpt_status add_said(const ckpt_described *d, const ckpt_output *output, ckpt_said **next,
+                            ckpt_said_weight weight, const char *text, ckpt_error *err) {
+  if (text != NULL && d->plan->n_outputs > 1) {
+    text = ckpt_arena_printf(d->arena, "%s: %s", output->path, text);
+    CKPT_TRY_ALLOC(text, err);
   }
-  if (note != NULL) *(*next)++ = note;
+  if (text != NULL) *(*next)++ = (ckpt_said){text, weight};
   return CKPT_OK;
 }
 
 /* Types that are not the preset's, and weights without importance. */
-static ckpt_status describe_quantized(const ckpt_described *d, const ckpt_output *output, const char ***next,
+static ckpt_status describe_quantized(const ckpt_described *d, const ckpt_output *output, ckpt_said **next,
                                       ckpt_error *err) {
   const ckpt_quantize_decisions *q = output->quantized;
   char names[200];
@@ -153,7 +142,7 @@ static ckpt_status describe_quantized(const ckpt_described *d, const ckpt_output
                           ckpt_plural(q->n_fallbacks), first->name, ckpt_dtype_name(first->wanted),
                           ckpt_dtype_name(first->dtype), "its rows are no whole blocks");
     CKPT_TRY_ALLOC(note, err);
-    CKPT_TRY(add_note(d, output, next, note, err));
+    CKPT_TRY(add_said(d, output, next, CKPT_SAID_WARNING, note, err));
   }
   if (q->n_unweighted == 0) return CKPT_OK;
   size_t at = 0;
@@ -163,48 +152,112 @@ static ckpt_status describe_quantized(const ckpt_described *d, const ckpt_output
                                        q->n_unweighted, q->n_unweighted == 1 ? " is" : "s are", names,
                                        q->n_unweighted > 3 ? ", ..." : "");
   CKPT_TRY_ALLOC(note, err);
-  return add_note(d, output, next, note, err);
+  return add_said(d, output, next, CKPT_SAID_WARNING, note, err);
+}
+
+/* Whether a cast rule matches tensors of the input, and none of them holds floats: it casts nothing. */
+static ckpt_status is_idle(const ckpt_described *d, const char *text, bool *out, ckpt_error *err) {
+  const ckpt_index *index = d->input->index;
+  ckpt_pattern *pattern = NULL;
+  bool has_floats = false;
+  ckpt_status status = ckpt_pattern_new(&pattern, text, NULL, err);
+  for (uint32_t i = 0; status == CKPT_OK && i < index->n_tensors; i++) {
+    bool matched;
+    status = ckpt_pattern_match(pattern, index->tensors[i].name, &matched, err);
+    has_floats = has_floats || (matched && ckpt_dtype_holds_floats((ckpt_dtype)index->tensors[i].dtype));
+  }
+  *out = status == CKPT_OK && !has_floats && ckpt_pattern_n_matched(pattern) != 0;
+  ckpt_pattern_free(pattern);
+  return status;
+}
+
+/* Cast rules that match integers alone, which hardly anybody means; NULL: there is none. */
+static ckpt_status describe_idle(const ckpt_described *d, const char **note, ckpt_error *err) {
+  *note = NULL;
+  for (size_t i = 0; i < d->options->n_casts && *note == NULL; i++) {
+    bool idle = false;
+    const char *pattern = d->options->casts[i].pattern;
+    if (pattern != NULL) CKPT_TRY(is_idle(d, pattern, &idle, err));
+    if (!idle) continue;
+    *note = ckpt_arena_printf(d->arena, "--dtype '%s=%s' casts nothing: what it matches holds no floats", pattern,
+                              ckpt_dtype_name(d->options->casts[i].dtype));
+    CKPT_TRY_ALLOC(*note, err);
+  }
+  return CKPT_OK;
+}
+
+/* Renamed tensors whose names a reader takes for wrapped ones, and shows without. */
+static ckpt_status describe_renamed(const ckpt_described *d, const ckpt_output *output, const char **note,
+                                    ckpt_error *err) {
+  uint64_t n = 0;
+  const char *first = NULL, *shown = NULL;
+  *note = NULL;
+  if (d->options->rename == NULL || *d->options->rename == NULL) return CKPT_OK;
+  for (uint32_t i = 0; i < output->described->n_tensors; i++) {
+    const char *name = output->described->tensors[i].name, *as_read = ckpt_name_unwrapped(name, d->arena);
+    CKPT_TRY_ALLOC(as_read, err);
+    if (as_read == name || n++ != 0) continue;
+    first = name;
+    shown = as_read;
+  }
+  if (n == 0) return CKPT_OK;
+  char count[32];
+  *note = ckpt_arena_printf(d->arena, "renamed to what readers unwrap: %s is shown as %s (%s tensor%s; --names stored)",
+                            first, shown, ckpt_text_count(n, count), ckpt_plural(n));
+  CKPT_TRY_ALLOC(*note, err);
+  return CKPT_OK;
 }
 
 /* Lines about an output; what holds for all of them is said with the first. */
 static ckpt_status describe_notes(const ckpt_described *d, const ckpt_output *output, ckpt_written *written,
                                   ckpt_error *err) {
   const uint32_t n_notes = output->described->n_notes;
-  const char **next = ckpt_arena_array(d->arena, (size_t)n_notes + MAX_NOTES + 1, sizeof *next), *note;
+  ckpt_said *next = ckpt_arena_array(d->arena, (size_t)n_notes + MAX_NOTES + 1, sizeof *next);
+  const char *note;
   CKPT_TRY_ALLOC(next, err);
-  written->notes = next;
+  written->said = next;
   char text[1536];
-  if (output == d->plan->outputs && d->input->index->weights_note != 0)
-    CKPT_TRY_ALLOC(*next++ = ckpt_arena_copy(d->arena, ckpt_report_weights(d->input->index, text, sizeof text)), err);
+  if (output == d->plan->outputs && d->input->index->weights_note != 0) {
+    CKPT_TRY_ALLOC(note = ckpt_arena_copy(d->arena, ckpt_report_weights(d->input->index, text, sizeof text)), err);
+    *next++ = (ckpt_said){note, CKPT_SAID_NOTE};
+  }
+  if (output == d->plan->outputs) {
+    CKPT_TRY(describe_idle(d, &note, err));
+    if (note != NULL) *next++ = (ckpt_said){note, CKPT_SAID_WARNING};
+  }
   if (strcmp(output->format->name, "hf") == 0 && !holds_config(output))
-    CKPT_TRY(add_note(d, output, &next, "no config.json, transformers cannot load this folder (--like MODEL)", err));
+    CKPT_TRY(add_said(d, output, &next, CKPT_SAID_WARNING,
+                      "no config.json, transformers cannot load this folder (--like MODEL)", err));
   if (output->format->caps.typed_metadata && ckpt_index_metadata(output->described, CKPT_GGUF_ARCHITECTURE) == NULL)
-    CKPT_TRY(add_note(d, output, &next, "no " CKPT_GGUF_ARCHITECTURE ", llama.cpp cannot load this file", err));
+    CKPT_TRY(add_said(d, output, &next, CKPT_SAID_WARNING,
+                      "no " CKPT_GGUF_ARCHITECTURE ", llama.cpp cannot load this file", err));
   if (output->is_of_none)
-    CKPT_TRY(
-        add_note(d, output, &next, "no digest, for none of its tensors is the model's (ckpt hash --include all)", err));
+    CKPT_TRY(add_said(d, output, &next, CKPT_SAID_NOTE,
+                      "no digest, for none of its tensors is the model's (ckpt hash --include all)", err));
   for (uint32_t i = 0; i < n_notes; i++) {
     const ckpt_note *from = &output->described->notes[i];
     CKPT_TRY_ALLOC(note = ckpt_arena_copy(d->arena, ckpt_report_note_text(from, from->text, text, sizeof text)), err);
-    CKPT_TRY(add_note(d, output, &next, note, err));
+    CKPT_TRY(add_said(d, output, &next, ckpt_note_is_warning(from) ? CKPT_SAID_WARNING : CKPT_SAID_NOTE, note, err));
   }
-  CKPT_TRY(add_note(d, output, &next, output->layout.note, err));
+  CKPT_TRY(add_said(d, output, &next, CKPT_SAID_NOTE, output->layout.note, err));
   const char *architecture = holds_config(output) ? output->described->architecture : "";
   CKPT_TRY(ckpt_arch_unstated_tie(output->described, architecture, d->arena, &note, err));
   if (note != NULL) CKPT_TRY_ALLOC(note = ckpt_arena_printf(d->arena, "%s (--like MODEL)", note), err);
-  CKPT_TRY(add_note(d, output, &next, note, err));
+  CKPT_TRY(add_said(d, output, &next, CKPT_SAID_NOTE, note, err));
+  CKPT_TRY(describe_renamed(d, output, &note, err));
+  CKPT_TRY(add_said(d, output, &next, CKPT_SAID_NOTE, note, err));
   CKPT_TRY(describe_stale(d, output, &note, err));
-  CKPT_TRY(add_note(d, output, &next, note, err));
+  CKPT_TRY(add_said(d, output, &next, CKPT_SAID_WARNING, note, err));
   CKPT_TRY(describe_like(d, output, &note, err));
-  CKPT_TRY(add_note(d, output, &next, note, err));
+  CKPT_TRY(add_said(d, output, &next, CKPT_SAID_WARNING, note, err));
   CKPT_TRY(describe_underflow(d, output, written, &note, err));
-  CKPT_TRY(add_note(d, output, &next, note, err));
+  CKPT_TRY(add_said(d, output, &next, CKPT_SAID_LOSS, note, err));
   CKPT_TRY(describe_overflow(d, output, &note, err));
-  CKPT_TRY(add_note(d, output, &next, note, err));
+  CKPT_TRY(add_said(d, output, &next, CKPT_SAID_LOSS, note, err));
   return describe_quantized(d, output, &next, err);
 }
 
-/* The files that stand beside the input and are not carried. */
+/* What of the input no copy has. */
 static ckpt_status describe_left(const ckpt_described *d, ckpt_written *written, ckpt_error *err) {
   const ckpt_index *index = d->input->index;
   const char **left = ckpt_arena_array(d->arena, (size_t)index->n_notes + 1, sizeof *left);
@@ -217,9 +270,12 @@ static ckpt_status describe_left(const ckpt_described *d, ckpt_written *written,
 
 static ckpt_status describe(const ckpt_described *d, const ckpt_output *output, ckpt_written *written,
                             ckpt_error *err) {
-  const char **dropped = ckpt_arena_array(d->arena, (size_t)output->losses.n + 1, sizeof *dropped);
+  const ckpt_losses *losses = &output->losses;
+  const char **dropped = ckpt_arena_array(d->arena, (size_t)losses->n + 1, sizeof *dropped), **next = dropped;
+  const char **remedied = ckpt_arena_array(d->arena, (size_t)losses->n + 1, sizeof *remedied), **next_of = remedied;
   CKPT_TRY_ALLOC(dropped, err);
-  for (uint32_t i = 0; i < output->losses.n; i++) dropped[i] = output->losses.texts[i];
+  CKPT_TRY_ALLOC(remedied, err);
+  for (uint32_t i = 0; i < losses->n; i++) *(losses->by_include[i] ? next_of++ : next++) = losses->texts[i];
   *written = (ckpt_written){.path = output->path,
                             .format = output->format->name,
                             .n_tensors = output->described->n_tensors,
@@ -227,6 +283,8 @@ static ckpt_status describe(const ckpt_described *d, const ckpt_output *output, 
                             .weights = d->input->index->weights,
                             .quantized = !d->writing->quantizes ? NULL : output->quantized,
                             .dropped = dropped,
+                            .remedied = remedied,
+                            .remedy = d->writing->drops_nothing || !d->takes_include ? NULL : "--include all",
                             .digest = output->digest,
                             .is_of_none = output->is_of_none};
   CKPT_TRY(describe_left(d, written, err));
@@ -241,7 +299,6 @@ static ckpt_status describe(const ckpt_described *d, const ckpt_output *output, 
     dtype = tensor->dtype;
   }
   written->dtype = is_mixed ? "mixed" : dtype == CKPT_DTYPE_NONE ? NULL : ckpt_dtype_name((ckpt_dtype)dtype);
-  if (leaves_roles_out(d, output) && !d->writing->drops_nothing) written->dropped_remedy = "--include all";
   return CKPT_OK;
 }
 

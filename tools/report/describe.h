@@ -13,6 +13,7 @@ typedef struct ckpt_described {
   const ckpt_input *input;
   const ckpt_convert_options *options;
   const ckpt_writing *writing;
+  bool takes_include; /* the verb has --include */
 } ckpt_described;
 
 /* *out: plan->n_outputs of them. Errors: CKPT_ENOMEM; those of the files that --like carries. */

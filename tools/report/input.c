@@ -90,16 +90,9 @@ static ckpt_status merge_all(ckpt_input *out, const ckpt_args *args, const ckpt_
   return CKPT_OK;
 }
 
-static bool takes_adapters(const ckpt_verb *verb) {
-  const ckpt_option *option;
-  for (size_t i = 0; (option = ckpt_verb_option(verb, i, NULL)) != NULL; i++)
-    if (strcmp(option->name, "adapter") == 0) return true;
-  return false;
-}
-
 /* Merges what stands behind an input, or anywhere where it is the only one. */
 static ckpt_status merge_adapters(ckpt_input *out, const ckpt_args *args, uint32_t number, ckpt_error *err) {
-  if (!takes_adapters(args->verb)) return CKPT_OK;
+  if (!ckpt_verb_takes(args->verb, "adapter")) return CKPT_OK;
   const uint32_t n_paths = args->verb->n_paths != 0 ? args->verb->n_paths : args->n_inputs;
   ckpt_adapter_request *requests = calloc(args->n_options + 1, sizeof *requests);
   CKPT_TRY_ALLOC(requests, err);
@@ -164,12 +157,10 @@ void ckpt_input_close(ckpt_input *input) {
 }
 
 void ckpt_input_print_notes(const ckpt_args *args, const ckpt_input *input) {
-  bool has_closing_lines = (args->verb->sets & CKPT_SET_OUTPUT) != 0; /* the weights are said there */
+  const bool has_closing_lines = (args->verb->sets & CKPT_SET_OUTPUT) != 0; /* weights and losses are said there */
   for (uint32_t i = 0; i < input->index->n_notes; i++) {
     const ckpt_note *note = &input->index->notes[i];
-    char text[1536];
-    if (i + 1 != input->index->weights_note || !has_closing_lines)
-      ckpt_report_note(args, "%s: %s", note->file != NULL ? note->file : input->index->path,
-                       ckpt_report_note_text(note, note->message, text, sizeof text));
+    if (!has_closing_lines || (i + 1 != input->index->weights_note && note->left == NULL))
+      ckpt_report_note_of(args, note->file != NULL ? note->file : input->index->path, note, note->message);
   }
 }

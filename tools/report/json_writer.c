@@ -59,7 +59,8 @@ void ckpt_emit_array(ckpt_emitter *json, const char *key) { open_with(json, key,
 void ckpt_emit_end(ckpt_emitter *json) {
   assert(json->depth > 0);
   putc(json->closers[json->depth--], json->out);
-  if (json->depth == 0) putc('\n', json->out);
+  json->is_ended = json->depth == 0;
+  if (json->is_ended) putc('\n', json->out);
 }
 
 void ckpt_emit_text_n(ckpt_emitter *json, const char *key, const char *text, size_t n_bytes) {
@@ -102,6 +103,11 @@ void ckpt_emit_float(ckpt_emitter *json, const char *key, float value) {
 void ckpt_emit_bool(ckpt_emitter *json, const char *key, bool value) {
   before(json, key);
   fputs(value ? "true" : "false", json->out);
+}
+
+void ckpt_emit_literal(ckpt_emitter *json, const char *key, const char *text) {
+  before(json, key);
+  fputs(text, json->out);
 }
 
 void ckpt_emit_null(ckpt_emitter *json, const char *key) {

@@ -11,11 +11,12 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#define CKPT_EMIT_DEPTH 16
+#define CKPT_EMIT_DEPTH 160
 
 typedef struct ckpt_emitter {
   FILE *out;
   unsigned depth;
+  bool is_ended; /* an object or array at the top was closed, and its line ended */
   bool has_items[CKPT_EMIT_DEPTH + 1];
   char closers[CKPT_EMIT_DEPTH + 1];
 } ckpt_emitter;
@@ -39,5 +40,6 @@ void ckpt_emit_number(ckpt_emitter *json, const char *key, double value);       
 void ckpt_emit_float(ckpt_emitter *json, const char *key, float value);                       /* as above */
 void ckpt_emit_bool(ckpt_emitter *json, const char *key, bool value);                         /* as above */
 void ckpt_emit_null(ckpt_emitter *json, const char *key);                                     /* as above */
+void ckpt_emit_literal(ckpt_emitter *json, const char *key, const char *text); /* text that is JSON itself */
 
 #endif

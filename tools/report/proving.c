@@ -28,24 +28,19 @@ static void emit_row(void *arg, const char *line, const char *from) {
   ckpt_emit_text(arg, NULL, line);
 }
 
-static ckpt_status check_rows(void *arg, const ckpt_plan *plan, ckpt_error *err) {
-  (void)arg, (void)plan, (void)err;
+/* All the plans of a proof: their totals, then, in a second pass, their rows. */
+static ckpt_status add_up(void *arg, const ckpt_plan *plan, ckpt_error *err) {
+  ckpt_planned *planned = arg;
+  (void)err;
+  planned->n_bytes_read += plan->n_bytes_read;
+  planned->n_bytes_fetched += plan->n_bytes_fetched;
+  const uint64_t peak = plan->peak + plan->beside;
+  if (peak > planned->peak) planned->peak = peak;
   return CKPT_OK;
 }
 
-/* What --plan says of all the plans of a proof: their rows as they come, the totals at the end. */
-typedef struct showing {
-  ckpt_emitter *json; /* NULL: text */
-  ckpt_planned planned;
-} showing;
-
 static ckpt_status show_rows(void *arg, const ckpt_plan *plan, ckpt_error *err) {
-  showing *s = arg;
-  s->planned.n_bytes_read += plan->n_bytes_read;
-  s->planned.n_bytes_fetched += plan->n_bytes_fetched;
-  const uint64_t peak = plan->peak + plan->beside;
-  if (peak > s->planned.peak) s->planned.peak = peak;
-  return ckpt_plan_print(plan, s->json == NULL ? print_row : emit_row, s->json, err);
+  return ckpt_plan_print(plan, arg == NULL ? print_row : emit_row, arg, err);
 }
 
 static double planned_seconds(const ckpt_planned *planned) {
@@ -93,20 +88,22 @@ void ckpt_proving_plan(const ckpt_args *args, const char *row, const ckpt_planne
 static ckpt_status show_plan(const ckpt_args *args, const ckpt_proof *proof, const ckpt_run_options *run,
                              ckpt_error *err) {
   ckpt_emitter json;
-  showing s = {.json = args->json ? &json : NULL};
-  CKPT_TRY(ckpt_prove(proof, run, check_rows, NULL, err)); /* so that a failure leaves no half of a plan */
+  ckpt_planned planned = {0};
+  const bool has_rows = ckpt_args_plans_rows(args);
+  CKPT_TRY(ckpt_prove(proof, run, add_up, &planned, err));
   if (!args->json) {
-    CKPT_TRY(ckpt_prove(proof, run, show_rows, &s, err));
-    ckpt_proving_print_planned(&s.planned);
-    return CKPT_OK;
+    ckpt_proving_print_planned(&planned);
+    return has_rows ? ckpt_prove(proof, run, show_rows, NULL, err) : CKPT_OK;
   }
   ckpt_emit_begin(&json, stdout);
   ckpt_emit_object(&json, NULL);
   ckpt_emit_text(&json, "status", "ok");
-  ckpt_emit_array(&json, "rows");
-  CKPT_TRY(ckpt_prove(proof, run, show_rows, &s, err));
-  ckpt_emit_end(&json);
-  ckpt_proving_emit_planned(args, &s.planned, &json);
+  if (has_rows) {
+    ckpt_emit_array(&json, "rows");
+    CKPT_TRY(ckpt_prove(proof, run, show_rows, &json, err));
+    ckpt_emit_end(&json);
+  }
+  ckpt_proving_emit_planned(args, &planned, &json);
   return CKPT_OK;
 }
 
@@ -213,7 +210,7 @@ static ckpt_status read_lines(FILE *file, ckpt_listed **out, size_t *n_out, ckpt
     else if (n_malformed == NULL)
       status = ckpt_fail(err, CKPT_EFORMAT, path, NULL, "line %u is not `%s`", number, what);
     else if (++*n_malformed <= MAX_SAID)
-      ckpt_report_note(args, "%s: line %u is not `%s`", path, number, what);
+      ckpt_report_warning(args, "%s: line %u is not `%s`", path, number, what);
   }
   free(line);
   if (status == CKPT_OK && ferror(file)) status = ckpt_fail_errno(err, path, "cannot read");

@@ -54,6 +54,7 @@ void ckpt_report_line(const ckpt_error *err) {
 
 void ckpt_report_emit_error(ckpt_emitter *json, const ckpt_error *err) {
   ckpt_emit_object(json, "error");
+  ckpt_emit_text(json, "code", ckpt_status_code(err->status));
   ckpt_emit_text(json, "file", or_null(err->file));
   ckpt_emit_text(json, "tensor", or_null(err->tensor));
   char message[2048];
@@ -87,29 +88,39 @@ static void keep_note(ckpt_noted *noted, const char *text) {
     noted->texts[noted->n++] = copy;
 }
 
-void ckpt_report_note(const ckpt_args *args, const char *format, ...) {
+static void say(const ckpt_args *args, const char *head, const char *format, va_list list) {
   char text[2048];
+  vsnprintf(text, sizeof text, format, list);
+  keep_note(args->noted, text);
+  if (!ckpt_args_has(args, "quiet")) print_line(head, text);
+}
+
+static const char note_head[] = "ckpt: note: ", warning_head[] = "ckpt: warning: ";
+
+void ckpt_report_note(const ckpt_args *args, const char *format, ...) {
   va_list list;
   va_start(list, format);
-  vsnprintf(text, sizeof text, format, list);
+  say(args, note_head, format, list);
   va_end(list);
-  keep_note(args->noted, text);
-  if (!ckpt_args_has(args, "quiet")) print_line("ckpt: note: ", text);
 }
 
 void ckpt_report_warning(const ckpt_args *args, const char *format, ...) {
-  char text[2048];
   va_list list;
   va_start(list, format);
-  vsnprintf(text, sizeof text, format, list);
+  say(args, warning_head, format, list);
   va_end(list);
-  keep_note(args->noted, text);
-  print_line("ckpt: warning: ", text);
+}
+
+void ckpt_report_note_of(const ckpt_args *args, const char *path, const ckpt_note *note, const char *message) {
+  char text[1536];
+  ckpt_report_note_text(note, message, text, sizeof text);
+  (ckpt_note_is_warning(note) ? ckpt_report_warning : ckpt_report_note)(args, "%s: %s", path, text);
 }
 
 void ckpt_report_corrupt(void *args, const ckpt_error *damage) {
   char text[2048];
-  ckpt_report_warning(args, "%s", ckpt_report_text(damage, text, sizeof text));
+  keep_note(((const ckpt_args *)args)->noted, ckpt_report_text(damage, text, sizeof text));
+  print_line(warning_head, text);
 }
 
 void ckpt_report_emit_noted(const ckpt_args *args, ckpt_emitter *json) {
@@ -120,14 +131,14 @@ void ckpt_report_emit_notes(const ckpt_args *args, ckpt_emitter *json, const ckp
   ckpt_emit_array(json, "notes");
   ckpt_report_emit_noted(args, json);
   for (size_t i = 0; i < n; i++)
-    for (const char *const *note = outputs[i].notes; note != NULL && *note != NULL; note++)
-      ckpt_emit_text(json, NULL, *note);
+    for (const ckpt_said *said = outputs[i].said; said != NULL && said->text != NULL; said++)
+      ckpt_emit_text(json, NULL, said->text);
   ckpt_emit_end(json);
 }
 
 void ckpt_report_no_trace(const ckpt_args *args) {
   const char *path = ckpt_args_text(args, "trace", NULL);
-  if (path != NULL) ckpt_report_note(args, "--trace %s is not written: %s plans no run", path, args->verb->name);
+  if (path != NULL) ckpt_report_warning(args, "--trace %s is not written: %s plans no run", path, args->verb->name);
 }
 
 /* ---- outputs ----------------------------------------------------------------------------------------------------- */
@@ -139,28 +150,29 @@ void ckpt_report_digest(const ckpt_digest *digest, const char *path) {
   putchar('\n');
 }
 
-void ckpt_report_dropped(FILE *out, const ckpt_written *output, bool is_named) {
-  const char *const *const lists[] = {output->dropped, output->left};
-  const char *before = is_named ? ": not written: " : "not written: ";
+void ckpt_report_dropped(FILE *out, const char *head, const ckpt_written *output, bool is_named) {
+  const char *const *const lists[] = {output->remedied, output->dropped, output->left};
   bool is_any = false;
-  for (size_t list = 0; list < 2; list++) {
+  for (size_t list = 0; list < 3; list++) {
     size_t n = 0;
     for (; lists[list] != NULL && lists[list][n] != NULL; n++) {
+      if (!is_any) fputs(head, out);
       if (!is_any && is_named) ckpt_text_print(out, output->path);
-      fputs(is_any ? ", " : before, out);
+      fputs(is_any ? ", " : is_named ? ": not written: " : "not written: ", out);
       ckpt_text_print(out, lists[list][n]);
       is_any = true;
     }
-    if (list == 0 && n != 0 && output->dropped_remedy != NULL) fprintf(out, " (%s)", output->dropped_remedy);
+    if (list == 0 && n != 0 && output->remedy != NULL) fprintf(out, " (%s)", output->remedy);
   }
   if (is_any) putc('\n', out);
 }
 
 void ckpt_report_emit_dropped(ckpt_emitter *json, const ckpt_written *output) {
+  const char *const *const lists[] = {output->remedied, output->dropped, output->left};
   ckpt_emit_array(json, "dropped");
-  for (const char *const *text = output->dropped; text != NULL && *text != NULL; text++)
-    ckpt_emit_text(json, NULL, *text);
-  for (const char *const *text = output->left; text != NULL && *text != NULL; text++) ckpt_emit_text(json, NULL, *text);
+  for (size_t list = 0; list < 3; list++)
+    for (const char *const *text = lists[list]; text != NULL && *text != NULL; text++)
+      ckpt_emit_text(json, NULL, *text);
   ckpt_emit_end(json);
 }
 
@@ -177,18 +189,22 @@ static void print_sizes(const ckpt_written *outputs, size_t n) {
   }
 }
 
-static void print_closing(const ckpt_job *job, const ckpt_written *outputs, size_t n) {
+/* What is lost is said even where nothing else is. */
+static void print_closing(const ckpt_job *job, const ckpt_written *outputs, size_t n, bool is_quiet) {
   uint64_t n_bytes = 0;
   for (size_t i = 0; i < n; i++) n_bytes += outputs[i].n_bytes;
   char duration[48], rate[32], peak[32];
   double per_second = job->seconds > 0 ? (double)n_bytes / job->seconds : 0;
-  print_sizes(outputs, n);
-  fprintf(stderr, " in %s, %s/s, peak memory %s\n", ckpt_text_duration(job->seconds, duration),
-          ckpt_text_size((uint64_t)per_second, rate), ckpt_text_size(ckpt_report_peak(), peak));
+  if (!is_quiet) {
+    print_sizes(outputs, n);
+    fprintf(stderr, " in %s, %s/s, peak memory %s\n", ckpt_text_duration(job->seconds, duration),
+            ckpt_text_size((uint64_t)per_second, rate), ckpt_text_size(ckpt_report_peak(), peak));
+  }
   for (size_t i = 0; i < n; i++) {
-    const ckpt_written *output = &outputs[i];
-    ckpt_report_dropped(stderr, output, n > 1);
-    for (size_t k = 0; output->notes != NULL && output->notes[k] != NULL; k++) print_line("", output->notes[k]);
+    ckpt_report_dropped(stderr, warning_head, &outputs[i], n > 1);
+    for (const ckpt_said *said = outputs[i].said; said != NULL && said->text != NULL; said++)
+      if (!is_quiet || said->weight == CKPT_SAID_LOSS)
+        print_line(said->weight == CKPT_SAID_NOTE ? note_head : warning_head, said->text);
   }
 }
 
@@ -266,11 +282,11 @@ int ckpt_report_written(const ckpt_args *args, const ckpt_job *job, const ckpt_w
   /* Results come before the closing lines where both go to one place. */
   if ((fflush(stdout) != 0 || ferror(stdout)) && !reader_is_gone())
     for (size_t i = 0; i < n; i++) {
-      fputs("ckpt: note: ", stderr);
+      fputs(warning_head, stderr);
       ckpt_text_print(stderr, outputs[i].path);
       fputs(": is written, whole and in its place; only its result cannot be printed\n", stderr);
     }
-  if (!ckpt_args_has(args, "quiet")) print_closing(job, outputs, n);
+  print_closing(job, outputs, n, ckpt_args_has(args, "quiet"));
   return CKPT_EXIT_DONE;
 }
 

@@ -23,13 +23,16 @@ int ckpt_report_error(const ckpt_args *args, const ckpt_error *err);
 /* For a verb that has no run to follow: says so where --trace is given. */
 void ckpt_report_no_trace(const ckpt_args *args);
 
-/* A line `ckpt: note: <text>` on stderr, unless --quiet; kept for --json in any case. */
+/* A line `ckpt: note: <text>` on stderr, unless --quiet; kept for --json in any case. Of the second kind `ckpt:
+ * warning: <text>`, where something was lost or guessed, or may not be what the user means. */
 void ckpt_report_note(const ckpt_args *args, const char *format, ...) CKPT_PRINTF(2, 3);
+void ckpt_report_warning(const ckpt_args *args, const char *format, ...) CKPT_PRINTF(2, 3); /* as above */
 
-/* The same of what is lost or not as it seems, `ckpt: warning: <text>`, with --quiet too. */
-void ckpt_report_warning(const ckpt_args *args, const char *format, ...) CKPT_PRINTF(2, 3);
+/* One or the other, `<path>: <message>` with what to do about it; message is the note's text, or its message. */
+void ckpt_report_note_of(const ckpt_args *args, const char *path, const ckpt_note *note, const char *message);
 
-/* Warns of a tensor or record that is not as it was written, and read all the same; args: the verb's (ckpt_args). */
+/* Warns, with --quiet too, of a tensor or record that is not as it was written, and read all the same; args: the verb's
+ * (ckpt_args). */
 void ckpt_report_corrupt(void *args, const ckpt_error *damage);
 
 /* What has been noted so far, into the JSON array that is open. */
@@ -41,17 +44,25 @@ typedef struct ckpt_underflowed {
   uint64_t n; /* of its values */
 } ckpt_underflowed;
 
+/* A line about an output. A loss is said with --quiet too. */
+typedef enum ckpt_said_weight { CKPT_SAID_NOTE, CKPT_SAID_WARNING, CKPT_SAID_LOSS } ckpt_said_weight;
+typedef struct ckpt_said {
+  const char *text; /* NULL ends a list */
+  ckpt_said_weight weight;
+} ckpt_said;
+
 /* One output of a writing verb. */
 typedef struct ckpt_written {
   const char *path, *format;
   uint64_t n_tensors, n_params, n_bytes;
-  const char *dtype;          /* of the parameters: "bf16", or "mixed" */
-  const char *weights;        /* "master" or "model" where there was a choice, else NULL */
-  const char *const *dropped; /* "exp_avg 30.4 GB", "3 objects": NULL-terminated, or NULL */
-  const char *dropped_remedy; /* "--include all", or NULL */
-  const char *const *left;    /* files beside the input, of which notes have told; else as dropped */
-  const char *const *notes;   /* whole lines for stderr: NULL-terminated, or NULL */
-  uint64_t n_underflow;       /* values that casts made zero, of all tensors */
+  const char *dtype;           /* of the parameters: "bf16", or "mixed" */
+  const char *weights;         /* "master" or "model" where there was a choice, else NULL */
+  const char *const *remedied; /* "exp_avg 30.4 GB": what is not written and would be with the remedy; NULL ends it */
+  const char *const *dropped;  /* "3 objects": what is not written whatever is asked for; as above, or NULL */
+  const char *const *left; /* of the input, what no copy has: files beside it, objects that are not read; as above */
+  const char *remedy;      /* "--include all", or NULL */
+  const ckpt_said *said;   /* or NULL */
+  uint64_t n_underflow;    /* values that casts made zero, of all tensors */
   const ckpt_underflowed *underflowed;
   size_t n_underflowed;                            /* the first tensors of them */
   const struct ckpt_quantize_decisions *quantized; /* of `quantize`, or NULL */
@@ -68,8 +79,9 @@ const char *ckpt_report_finding_text(const ckpt_finding *finding, char *out, siz
 /* The same of the choice of weights; NULL where there was none. */
 const char *ckpt_report_weights(const ckpt_index *index, char *out, size_t n_bytes);
 
-/* `not written: ...` where something was dropped, with the output's path before it if is_named; the same for --json. */
-void ckpt_report_dropped(FILE *out, const ckpt_written *output, bool is_named);
+/* A line `not written: ...` behind head where something was dropped, with the output's path before it if is_named; the
+ * same for --json. */
+void ckpt_report_dropped(FILE *out, const char *head, const ckpt_written *output, bool is_named);
 void ckpt_report_emit_dropped(ckpt_emitter *json, const ckpt_written *output); /* as above */
 
 /* `"notes":[...]` of a whole verb: what has been noted so far, and what its n outputs have to say (NULL, 0: none). */

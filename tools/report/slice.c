@@ -88,7 +88,8 @@ static ckpt_status not_found(const ckpt_index *index, const char *name, ckpt_err
   }
   if (nearest != NULL)
     return ckpt_fail(err, CKPT_ENOTFOUND, index->path, NULL, "no tensor '%s', did you mean '%s'?", name, nearest);
-  return ckpt_fail(err, CKPT_ENOTFOUND, index->path, NULL, "no tensor '%s' (ckpt ls lists them)", name);
+  return ckpt_fail(err, CKPT_ENOTFOUND, index->path, NULL,
+                   "no tensor or object '%s' (ckpt ls lists tensors, ckpt inspect objects)", name);
 }
 
 ckpt_status ckpt_slice_parse(ckpt_slice *out, const ckpt_index *index, const char *text, ckpt_error *err) {

@@ -103,11 +103,7 @@ static void write_json(const ckpt_verification *v) {
 static void print_notes(const ckpt_verification *v) {
   const ckpt_index *index = v->input.index;
   for (uint32_t i = 0; index != NULL && i < index->n_notes; i++)
-    if (!index->notes[i].is_problem) {
-      char text[1536];
-      ckpt_report_note(v->args, "%s: %s", index->path,
-                       ckpt_report_note_text(&index->notes[i], index->notes[i].text, text, sizeof text));
-    }
+    if (!index->notes[i].is_problem) ckpt_report_note_of(v->args, index->path, &index->notes[i], index->notes[i].text);
 }
 
 void ckpt_verification_print(const ckpt_verification *v) {

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 
 #include "libckpt/base/error.h"
 #include "libckpt/base/text.h"
@@ -236,8 +237,12 @@ static ckpt_status make_plan(job *j, const ckpt_run_options *run, ckpt_error *er
 /* ---- --plan ------------------------------------------------------------------------------------------------------ */
 
 static ckpt_status describe(const job *j, ckpt_written **out, ckpt_error *err) {
-  const ckpt_described described = {
-      .arena = &j->args->arena, .plan = j->plan, .input = &j->input, .options = &j->options, .writing = j->writing};
+  const ckpt_described described = {.arena = &j->args->arena,
+                                    .plan = j->plan,
+                                    .input = &j->input,
+                                    .options = &j->options,
+                                    .writing = j->writing,
+                                    .takes_include = ckpt_verb_takes(j->args->verb, "include")};
   return ckpt_describe_outputs(&described, out, err);
 }
 
@@ -264,6 +269,11 @@ static void emit_row(ckpt_emitter *json, const ckpt_row *row, const char *from) 
   ckpt_emit_end(json);
   ckpt_emit_text(json, "from", from);
   ckpt_emit_end(json);
+}
+
+static void print_heading(const char *path) {
+  ckpt_text_print(stdout, path);
+  puts(":");
 }
 
 static void print_row(void *arg, const char *line, const char *from) {
@@ -293,6 +303,7 @@ static ckpt_status emit_output(const job *j, uint32_t number, const ckpt_written
   ckpt_emit_text(json, "dtype", output->dtype);
   ckpt_emit_text(json, "weights", output->weights);
   ckpt_report_emit_dropped(json, output);
+  if (!ckpt_args_plans_rows(j->args)) return CKPT_OK;
   ckpt_emit_array(json, "rows");
   row_printer printer = {.plan = j->plan, .json = json, .sink = number};
   CKPT_TRY(ckpt_plan_print(j->plan, print_row, &printer, err));
@@ -301,8 +312,8 @@ static ckpt_status emit_output(const job *j, uint32_t number, const ckpt_written
 }
 
 /* One output or several, in the shape of a run's own result. */
-static ckpt_status emit_plan(const job *j, const ckpt_written *outputs, uint64_t n_bytes_written, double seconds,
-                             ckpt_error *err) {
+static ckpt_status emit_plan(const job *j, const ckpt_written *outputs, uint64_t n_bytes_written, uint64_t n_free,
+                             double seconds, ckpt_error *err) {
   const ckpt_plan *plan = j->plan;
   ckpt_emitter json;
   ckpt_emit_begin(&json, stdout);
@@ -318,6 +329,10 @@ static ckpt_status emit_plan(const job *j, const ckpt_written *outputs, uint64_t
   ckpt_emit_u64(&json, "n_bytes_read", plan->n_bytes_read);
   ckpt_emit_u64(&json, "n_bytes_fetched", plan->n_bytes_fetched);
   ckpt_emit_u64(&json, "n_bytes_written", n_bytes_written);
+  if (n_free == CKPT_SIZE_UNKNOWN)
+    ckpt_emit_null(&json, "n_bytes_free");
+  else
+    ckpt_emit_u64(&json, "n_bytes_free", n_free);
   ckpt_emit_u64(&json, "peak_bytes", plan->peak + plan->beside);
   ckpt_emit_number(&json, "seconds", seconds);
   ckpt_report_emit_notes(j->args, &json, outputs, plan->n_outputs);
@@ -325,28 +340,69 @@ static ckpt_status emit_plan(const job *j, const ckpt_written *outputs, uint64_t
   return CKPT_OK;
 }
 
+/* Bytes that are free where a path is, or would be; CKPT_SIZE_UNKNOWN where nobody says. *device: of what. */
+static uint64_t free_at(const char *path, dev_t *device) {
+  char folder[PATH_MAX];
+  struct statvfs space;
+  struct stat found;
+  if ((size_t)snprintf(folder, sizeof folder, "%s", path) >= sizeof folder) return CKPT_SIZE_UNKNOWN;
+  while (stat(folder, &found) != 0) {
+    char *slash = strrchr(folder, '/');
+    if (slash == NULL) {
+      snprintf(folder, sizeof folder, ".");
+    } else if (slash == folder) {
+      folder[1] = '\0';
+    } else {
+      *slash = '\0';
+    }
+    if (slash == NULL || slash == folder) break;
+  }
+  if (stat(folder, &found) != 0 || statvfs(folder, &space) != 0) return CKPT_SIZE_UNKNOWN;
+  *device = found.st_dev;
+  return (uint64_t)space.f_bavail * space.f_frsize;
+}
+
+/* The least space that outputs find; a warning for the first of a device that has too little for all that it gets. */
+static uint64_t compare_space(const job *j, const ckpt_written *outputs) {
+  uint64_t least = CKPT_SIZE_UNKNOWN;
+  bool is_told = false;
+  for (uint32_t i = 0; i < j->plan->n_outputs; i++) {
+    dev_t device = 0, other = 0;
+    const uint64_t n_free = free_at(outputs[i].path, &device);
+    uint64_t n_needed = 0;
+    for (uint32_t k = 0; k < j->plan->n_outputs; k++)
+      if (free_at(outputs[k].path, &other) != CKPT_SIZE_UNKNOWN && other == device) n_needed += outputs[k].n_bytes;
+    if (n_free < least) least = n_free;
+    char needed[32], left[32];
+    if (n_free != CKPT_SIZE_UNKNOWN && n_needed > n_free && !is_told)
+      ckpt_report_warning(j->args, "%s: %s to write, and %s free there", outputs[i].path,
+                          ckpt_text_size(n_needed, needed), ckpt_text_size(n_free, left));
+    is_told = is_told || n_needed > n_free;
+  }
+  return least;
+}
+
 static ckpt_status show_plan(const job *j, ckpt_error *err) {
   const ckpt_plan *plan = j->plan;
   ckpt_written *outputs;
   uint64_t n_digested = 0, n_bytes = 0;
   bool is_exact = true;
-  char read[32], write[32], peak[32], count[32], duration[48];
+  char read[32], write[32], peak[32], count[32], space[48] = "", duration[48];
   CKPT_TRY(describe(j, &outputs, err));
   for (uint32_t i = 0; i < plan->n_outputs; i++) {
     n_bytes += outputs[i].n_bytes;
     is_exact = is_exact && is_sized(&plan->outputs[i]);
   }
   double seconds = ((double)plan->n_bytes_fetched + (double)n_bytes) / CKPT_PLANNED_BYTES_PER_SECOND;
-  if (j->args->json) return emit_plan(j, outputs, n_bytes, seconds, err);
+  const uint64_t n_free = compare_space(j, outputs);
+  if (j->args->json) return emit_plan(j, outputs, n_bytes, n_free, seconds, err);
   for (uint32_t i = 0; i < plan->n_outputs; i++) {
-    row_printer printer = {.plan = plan, .sink = i};
-    CKPT_TRY(ckpt_plan_print(plan, print_row, &printer, err));
     ckpt_text_print(stdout, outputs[i].path);
     printf(": %s, %s tensor%s, %s%s%s\n", outputs[i].format, ckpt_text_count(outputs[i].n_tensors, count),
            ckpt_plural(outputs[i].n_tensors), is_sized(&plan->outputs[i]) ? "" : "about ",
            ckpt_text_size(outputs[i].n_bytes, write), is_sized(&plan->outputs[i]) ? "" : " before compression");
-    ckpt_report_dropped(stdout, &outputs[i], false);
-    for (size_t k = 0; outputs[i].notes != NULL && outputs[i].notes[k] != NULL; k++) puts(outputs[i].notes[k]);
+    ckpt_report_dropped(stdout, "", &outputs[i], false);
+    for (const ckpt_said *said = outputs[i].said; said != NULL && said->text != NULL; said++) puts(said->text);
   }
   for (uint32_t i = 0; i < plan->n_rows; i++) n_digested += plan->rows[i].output == CKPT_NO_SINK;
   if (n_digested != 0)
@@ -355,9 +411,15 @@ static ckpt_status show_plan(const job *j, ckpt_error *err) {
   printf("reads %s", ckpt_text_size(plan->n_bytes_read, read));
   if (plan->n_bytes_fetched != plan->n_bytes_read)
     printf(" (%s with the gaps between short runs)", ckpt_text_size(plan->n_bytes_fetched, read));
-  printf(", writes %s%s, memory %s, about %s where both go at 1 GB/s\n", is_exact ? "" : "about ",
-         ckpt_text_size(n_bytes, write), ckpt_text_size(plan->peak + plan->beside, peak),
+  if (n_free != CKPT_SIZE_UNKNOWN) snprintf(space, sizeof space, ", %s free", ckpt_text_size(n_free, count));
+  printf(", writes %s%s, memory %s%s, about %s where both go at 1 GB/s\n", is_exact ? "" : "about ",
+         ckpt_text_size(n_bytes, write), ckpt_text_size(plan->peak + plan->beside, peak), space,
          ckpt_text_duration(seconds, duration));
+  for (uint32_t i = 0; i < plan->n_outputs && ckpt_args_plans_rows(j->args); i++) {
+    row_printer printer = {.plan = plan, .sink = i};
+    if (plan->n_outputs > 1) print_heading(outputs[i].path);
+    CKPT_TRY(ckpt_plan_print(plan, print_row, &printer, err));
+  }
   return CKPT_OK;
 }
 
@@ -374,14 +436,14 @@ static void say_leftovers(const job *j, const ckpt_leftovers *found) {
     ckpt_report_note(j->args, "removed what interrupted runs left: %s and %u more (%s)", found->first,
                      found->n_removed - 1, ckpt_text_size(found->n_bytes, size));
   if (found->kept_beside[0] != '\0')
-    ckpt_report_note(j->args,
-                     "the output that an interrupted run was replacing still is at %s, and its data at %s (the next "
-                     "--force removes both)",
-                     found->kept_old, found->kept_beside);
+    ckpt_report_warning(j->args,
+                        "the output that an interrupted run was replacing still is at %s, and its data at %s (the next "
+                        "--force removes both)",
+                        found->kept_old, found->kept_beside);
   else if (found->kept_old[0] != '\0')
-    ckpt_report_note(j->args,
-                     "the output that an interrupted run was replacing still is at %s (the next --force removes it)",
-                     found->kept_old);
+    ckpt_report_warning(j->args,
+                        "the output that an interrupted run was replacing still is at %s (the next --force removes it)",
+                        found->kept_old);
 }
 
 static void say_all_leftovers(const job *j) {
@@ -406,8 +468,8 @@ static void say_data_beside(const job *j) {
       continue; /* whose data they may be */
     if (!output->format->caps.graph || output->layout.n_files != 1 || output->options.folder != NULL) continue;
     if ((size_t)snprintf(path, sizeof path, "%s.data", output->path) < sizeof path && lstat(path, &st) == 0)
-      ckpt_report_note(j->args,
-                       "%s stays beside it, which has no part in it (remove it, unless another model needs it)", path);
+      ckpt_report_warning(
+          j->args, "%s stays beside it, which has no part in it (remove it, unless another model needs it)", path);
   }
 }
 

@@ -404,6 +404,7 @@ static ckpt_status note_hidden(adder *a, const char *name, ckpt_error *err) {
   ckpt_index *index = a->zero->index;
   CKPT_TRY(ckpt_index_note(index, false, err,
                            "not read: tensor %.200s of client_state, which is called as DeepSpeed's own are", name));
+  ckpt_index_note_left(index, "not read: ");
   return ckpt_index_note_is(index, CKPT_NOTE_STATE_LEFT, NULL, err);
 }
 

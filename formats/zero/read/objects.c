@@ -205,6 +205,7 @@ static ckpt_status copy_group(ckpt_zero *zero, ckpt_object **out, uint64_t numbe
 static ckpt_status note_groups(ckpt_zero *zero, const char *what, uint64_t n, uint64_t most, ckpt_error *err) {
   CKPT_TRY(ckpt_index_note(zero->index, false, err, "not read: the optimizer's groups (%llu %s, at most %llu are)",
                            (ull)n, what, (ull)most));
+  ckpt_index_note_left(zero->index, "not read: ");
   return ckpt_index_note_is(zero->index, CKPT_NOTE_STATE_LEFT, NULL, err);
 }
 
@@ -246,6 +247,7 @@ static ckpt_status note_keys(ckpt_zero *zero, const ckpt_object *root, ckpt_erro
   const char *key = ckpt_object_print(root->items[2 * i], 64, &zero->index->arena);
   CKPT_TRY_ALLOC(key, err);
   CKPT_TRY(ckpt_index_note(zero->index, false, err, "not read: the key %s of client_state, which is no text", key));
+  ckpt_index_note_left(zero->index, "not read: ");
   return ckpt_index_note_is(zero->index, CKPT_NOTE_STATE_LEFT, NULL, err);
 }
 

@@ -208,5 +208,6 @@ ckpt_status ckpt_zero_note_left(const ckpt_zero *zero, ckpt_error *err) {
   if (zero->n_left == 0) return CKPT_OK;
   if (zero->n_left > 1) snprintf(more, sizeof more, " and %llu more", (unsigned long long)zero->n_left - 1);
   CKPT_TRY(ckpt_index_note(zero->index, false, err, "not read: %s%s (%s)", zero->left, more, zero->left_why));
+  ckpt_index_note_left(zero->index, "not read: ");
   return ckpt_index_note_is(zero->index, CKPT_NOTE_STATE_LEFT, NULL, err);
 }

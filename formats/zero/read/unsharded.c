@@ -297,6 +297,7 @@ static ckpt_status check_experts(const matcher *m, ckpt_error *err) {
 /* Without them a run does not go on. */
 static ckpt_status note_unread(ckpt_zero *zero, const char *why, ckpt_error *err) {
   CKPT_TRY(ckpt_index_note(zero->index, false, err, "not read: the optimizer's states (%s)", why));
+  ckpt_index_note_left(zero->index, "not read: ");
   return ckpt_index_note_is(zero->index, CKPT_NOTE_STATE_LEFT, NULL, err);
 }
 

@@ -15,8 +15,8 @@
 /* What tokenizers know of GGUF, for a library that knows no tokenizer: formats/registry.c fills it in. */
 typedef struct ckpt_dialect_tokenizer {
   /* Sets tokenizer.ggml.* of what `from` carries, for an embedding of n_vocab rows; pre: --pre NAME, or NULL.
-   * ENOTFOUND: it carries no tokenizer, or one of a kind that is not read, and the message says which; EUNSUPPORTED:
-   * it is read, and GGUF has no name for how it cuts text. */
+   * ENOTFOUND: it carries no tokenizer; EUNSUPPORTED: one of a kind that is not read, or GGUF has no name for how it
+   * cuts text. */
   ckpt_status (*to_ggml)(ckpt_index *into, const ckpt_index *from, const char *pre, uint32_t n_vocab, ckpt_error *err);
   /* tokenizer.json and tokenizer_config.json (NULL: none) of a GGUF model, in the arena. As above. */
   ckpt_status (*to_files)(const char **tokenizer, const char **config, const ckpt_index *gguf, ckpt_arena *arena,

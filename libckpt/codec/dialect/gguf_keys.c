@@ -332,6 +332,8 @@ static ckpt_status set_tokenizer(const setter *s, ckpt_error *err) {
                                                         n_vocab > UINT32_MAX ? 0 : (uint32_t)n_vocab, &why);
   if (status == CKPT_ENOTFOUND)
     return ckpt_index_note(s->index, false, err, "a tokenizer, without which llama.cpp cannot run it (none is here)");
+  if (status == CKPT_EUNSUPPORTED)
+    (void)ckpt_advise(status, &why, "%names=stored writes the model under the names that it has, and without it");
   if (status != CKPT_OK && err != NULL && err->status == CKPT_OK) *err = why;
   return status;
 }

@@ -115,9 +115,8 @@ static ckpt_status write_note(const side_reader *r, const names *list, const cha
   CKPT_TRY(ckpt_index_note(r->index, is_problem, err, "%s %s%s", said, list->text, more));
   if (of == NULL) return CKPT_OK;
   ckpt_note *note = &r->index->notes[r->index->n_notes - 1];
-  int n_first = (int)strcspn(list->text, ",");
-  note->left = ckpt_arena_printf(&r->index->arena, "%zu file%s%s (%.*s%s)", list->n, ckpt_plural(list->n), of, n_first,
-                                 list->text, list->n == 1 ? "" : ", ...");
+  note->left =
+      ckpt_arena_printf(&r->index->arena, "%zu file%s%s (%s%s)", list->n, ckpt_plural(list->n), of, list->text, more);
   CKPT_TRY_ALLOC(note->left, err);
   if (list == &r->training) note->kind = CKPT_NOTE_STATE_LEFT;
   return CKPT_OK;

@@ -74,13 +74,15 @@ static void count_left(ckpt_left_out *left_out, const ckpt_index *from) {
   }
 }
 
-static ckpt_status say_left_out(ckpt_output *output, const ckpt_index *from, const char *include,
+/* holds_all: the output could have had the roles that are left out. */
+static ckpt_status say_left_out(ckpt_output *output, const ckpt_index *from, const char *include, bool holds_all,
                                 const ckpt_left_out *left_out, ckpt_error *err) {
   char size[32];
   for (int role = 0; role < CKPT_N_ROLES; role++)
     if (left_out->n_tensors[role] != 0)
-      CKPT_TRY(ckpt_losses_add(&output->losses, err, "%s %s", ckpt_role_name((ckpt_role)role),
-                               ckpt_text_size(left_out->n_bytes[role], size)));
+      CKPT_TRY((holds_all ? ckpt_losses_add_by_include : ckpt_losses_add)(
+          &output->losses, err, "%s %s", ckpt_role_name((ckpt_role)role),
+          ckpt_text_size(left_out->n_bytes[role], size)));
   if (left_out->n_unmatched != 0)
     CKPT_TRY(ckpt_losses_add(&output->losses, err, "%llu tensor%s by pattern",
                              (unsigned long long)left_out->n_unmatched, ckpt_plural(left_out->n_unmatched)));
@@ -358,8 +360,8 @@ static ckpt_status choose_training(ckpt_output *output, const ckpt_convert_reque
     }
   }
   if (n_left != 0)
-    CKPT_TRY(ckpt_losses_add(&output->losses, err, "%u file%s of training state (%.100s%s)", n_left,
-                             ckpt_plural(n_left), first, n_left == 1 ? "" : ", ..."));
+    CKPT_TRY(ckpt_losses_add_by_include(&output->losses, err, "%u file%s of training state (%.100s%s)", n_left,
+                                        ckpt_plural(n_left), first, n_left == 1 ? "" : ", ..."));
   if (n_ranks == 0) return CKPT_OK;
   return ckpt_losses_add(&output->losses, err, "%u file%s of ranks beyond %u (%.100s%s)", n_ranks, ckpt_plural(n_ranks),
                          world, first_rank, n_ranks == 1 ? "" : ", ...");
@@ -559,7 +561,9 @@ static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *reque
   else {
     ckpt_left_out left_out = less_standing(ckpt_selection_left_out(selection), request->from);
     if (from == plan->dialect) count_left(&left_out, request->from);
-    status = say_left_out(output, request->from, ckpt_convert_include(options, output->format), &left_out, err);
+    const bool holds_all = from != plan->dialect && !output->format->caps.graph;
+    status =
+        say_left_out(output, request->from, ckpt_convert_include(options, output->format), holds_all, &left_out, err);
     if (status == CKPT_OK) status = say_tied(output, request->from, err);
   }
 done:

@@ -45,9 +45,11 @@ typedef void ckpt_receipt_problem(void *arg, const ckpt_error *problem);
  * now. A receipt of several outputs finds `output` by its path (as given, or from the receipt's folder), else by
  * content and last name. Reads inputs and output once, an output that it finds by content twice. Succeeds if it could
  * compare: then it has called `report` (arg first) for each difference. *has_side_files (may be NULL): the receipt
- * records side files; older ones do not. Fails with EFORMAT (not a receipt), ENOTFOUND (receipt, input, or no such
- * output), and as ckpt_open and a run do. */
-ckpt_status ckpt_receipt_replay(const char *receipt, const char *output, const ckpt_run_options *run,
-                                ckpt_receipt_problem *report, void *arg, bool *has_side_files, ckpt_error *err);
+ * records side files; older ones do not. moved (NULL, or texts "OLD=NEW" and NULL): inputs that the receipt calls OLD
+ * lie at NEW now. Fails with EFORMAT (not a receipt), ENOTFOUND (receipt, input, no such output, or no input OLD), and
+ * as ckpt_open and a run do. */
+ckpt_status ckpt_receipt_replay(const char *receipt, const char *output, const char *const *moved,
+                                const ckpt_run_options *run, ckpt_receipt_problem *report, void *arg,
+                                bool *has_side_files, ckpt_error *err);
 
 #endif

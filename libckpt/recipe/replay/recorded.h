@@ -18,7 +18,8 @@ typedef struct ckpt_recorded_output {
 } ckpt_recorded_output;
 
 typedef struct ckpt_recorded {
-  const char *path; /* of the receipt */
+  const char *path;         /* of the receipt */
+  const char *const *moved; /* "OLD=NEW": where inputs lie now; NULL ends it, or NULL */
   ckpt_json_file file;
   ckpt_arena arena;
   ckpt_convert_options options;

@@ -64,13 +64,52 @@ static char *beside_receipt(recorded *r, const char *path) {
   return ckpt_arena_printf(&r->arena, "%.*s%s", slash == NULL ? 0 : (int)(slash + 1 - r->path), r->path, path);
 }
 
-/* Opens an input by the path that the run was given: from the current folder, as it was then, else from the receipt's
- * own. */
+/* What follows `path=` in a text; NULL: it is of another path. */
+static const char *moved_to(const char *text, const char *path) {
+  const size_t n = strlen(path);
+  return strncmp(text, path, n) == 0 && text[n] == '=' && text[n + 1] != '\0' ? text + n + 1 : NULL;
+}
+
+/* Where the caller says that an input lies now, or where it was. */
+static const char *path_now(const recorded *r, const char *path) {
+  for (const char *const *text = r->moved; text != NULL && *text != NULL; text++)
+    if (moved_to(*text, path) != NULL) return moved_to(*text, path);
+  return path;
+}
+
+/* Each of these must be about one of the inputs. */
+static ckpt_status check_moved(const recorded *r, ckpt_error *err) {
+  const char *const inputs[] = {r->options.input, r->request.like_path, r->options.graph, r->options.graph_weights,
+                                r->quantize.imatrix_path};
+  ckpt_name_list names = {.n = 0};
+  for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++)
+    if (inputs[i] != NULL) ckpt_name_list_add(&names, inputs[i]);
+  for (const char *const *text = r->moved; text != NULL && *text != NULL; text++) {
+    bool is_one = false;
+    for (size_t i = 0; i < sizeof inputs / sizeof *inputs && !is_one; i++)
+      is_one = inputs[i] != NULL && moved_to(*text, inputs[i]) != NULL;
+    if (!is_one)
+      return ckpt_fail_option(err, CKPT_ENOTFOUND, r->path, "moved", "'%.400s' begins with none of its inputs (%s)",
+                              *text, names.text);
+  }
+  return CKPT_OK;
+}
+
+/* Opens an input by the path that the run was given: where the caller says that it lies now, else from the current
+ * folder, as it was then, else from the receipt's own. */
 static ckpt_status open_input(recorded *r, ckpt_index **out, const char *path, const ckpt_open_options *open,
                               ckpt_error *err) {
   char here[PATH_MAX] = "the current folder";
   struct stat found;
-  if (path[0] == '/' || stat(path, &found) == 0) return ckpt_open(out, path, open, err);
+  const char *now = path_now(r, path);
+  if (now != path || path[0] == '/' || stat(path, &found) == 0) {
+    ckpt_error why = {0};
+    ckpt_status status = ckpt_open(out, now, open, &why);
+    if (status == CKPT_OK) return status;
+    status = ckpt_fail_as(err, status, why.file, why.tensor, &why);
+    return status == CKPT_ENOTFOUND && now == path ? ckpt_advise(status, err, "%moved=OLD=NEW says where it is now")
+                                                   : status;
+  }
   char *beside = beside_receipt(r, path);
   if (beside == NULL) return ckpt_recorded_full(r, err);
   if (stat(beside, &found) == 0) return ckpt_open(out, beside, open, err);
@@ -78,10 +117,11 @@ static ckpt_status open_input(recorded *r, ckpt_index **out, const char *path, c
   ckpt_status status = ckpt_open(out, path, open, &why); /* it may be a name in the Hugging Face cache */
   if (status != CKPT_ENOTFOUND) return ckpt_fail_as(err, status, why.file, why.tensor, &why);
   (void)!getcwd(here, sizeof here);
-  return ckpt_fail(err, status, r->path, NULL,
-                   "its input %s is not there, looked up from %s and from the receipt's folder (run it where the "
-                   "receipt was written)",
-                   path, here);
+  return ckpt_advise(ckpt_fail(err, status, r->path, NULL,
+                               "its input %s is not there, looked up from %s and from the receipt's folder (run it "
+                               "where the receipt was written)",
+                               path, here),
+                     err, "%moved=OLD=NEW says where it is now");
 }
 
 /* The request that was made then, over what stands at the inputs' paths now. */
@@ -612,8 +652,9 @@ done:
   return status;
 }
 
-ckpt_status ckpt_receipt_replay(const char *receipt, const char *output, const ckpt_run_options *run,
-                                ckpt_receipt_problem *report, void *arg, bool *has_side_files, ckpt_error *err) {
+ckpt_status ckpt_receipt_replay(const char *receipt, const char *output, const char *const *moved,
+                                const ckpt_run_options *run, ckpt_receipt_problem *report, void *arg,
+                                bool *has_side_files, ckpt_error *err) {
   recorded r;
   size_t n_told = 0;
   const reporter to = {report, arg, &n_told};
@@ -621,6 +662,8 @@ ckpt_status ckpt_receipt_replay(const char *receipt, const char *output, const c
   bool has_side = false;
   ckpt_status status;
   CKPT_TRY_GOTO(ckpt_recorded_open(&r, receipt, err));
+  r.moved = moved;
+  CKPT_TRY_GOTO(check_moved(&r, err));
   ckpt_run_options second = {.struct_size = sizeof second};
   if (run != NULL) second = *run;
   second.trace = NULL; /* that is the replay's */

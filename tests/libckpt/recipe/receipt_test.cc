@@ -95,8 +95,8 @@ class Receipt : public testing::Test {
       std::string tensor = problem->status == CKPT_OK ? "remark" : problem->tensor;
       static_cast<std::vector<std::string> *>(arg)->push_back(tensor + (tensor.empty() ? "" : ": ") + problem->message);
     };
-    ckpt_status status =
-        ckpt_receipt_replay(Path("r.json").c_str(), output.c_str(), nullptr, report, &problems, &has_side_files_, &err);
+    ckpt_status status = ckpt_receipt_replay(Path("r.json").c_str(), output.c_str(), nullptr, nullptr, report,
+                                             &problems, &has_side_files_, &err);
     EXPECT_EQ(status, expected) << err.message;
     if (status != CKPT_OK) return {err.message};
     return problems;
@@ -432,8 +432,8 @@ class EachField : public Receipt {
       auto report = [](void *arg, const ckpt_error *problem) {
         if (problem->status != CKPT_OK) static_cast<Problems *>(arg)->push_back(problem->message);
       };
-      ckpt_status status =
-          ckpt_receipt_replay(Path("r.json").c_str(), output.c_str(), nullptr, report, &problems, nullptr, &err);
+      ckpt_status status = ckpt_receipt_replay(Path("r.json").c_str(), output.c_str(), nullptr, nullptr, report,
+                                               &problems, nullptr, &err);
       if (status == CKPT_OK && problems.empty()) passing.insert(path);
     });
     EXPECT_GT(n, 90u);

@@ -21,7 +21,7 @@ ckpt convert "$IN" -o packed.safetensors --zstd 3 2>&1; echo "exit $?"
 cp "$DATA/torch/parts.pt" "$DATA/torch/summand.pt" .
 ckpt consolidate parts.pt -o part.safetensors --quiet 2>&1; echo "exit $?"
 ckpt reshard summand.pt -o part --to dcp --quiet 2>&1; echo "exit $?"
-ckpt convert parts.pt -o rank0.safetensors 2>&1 >/dev/null | grep note
+ckpt convert parts.pt -o rank0.safetensors 2>&1 >/dev/null | grep warning
 ckpt verify parts.pt 2>&1 | grep problem
 cp -r "$DATA/dcp/parts" items # of a planner that does not flatten, an item of bytes is one rank's
 ckpt inspect items | grep part

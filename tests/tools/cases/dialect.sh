@@ -28,6 +28,6 @@ try verify back --quiet
 try convert out/Q8_0.gguf -o blocks --json | sed "s/\"seconds.*//" | grep -v MB/s
 try convert model -o q.gguf --dtype q8_0 --quiet
 try convert model -o q.safetensors --dtype q8_0 --quiet
-try convert model -o f16.gguf --dtype f16 --plan --quiet | tail -1
+try convert model -o f16.gguf --dtype f16 --plan --quiet | tail -1 | sed "s/memory .*, about/memory M, about/"
 try convert out/hf/model.safetensors -o no.gguf
 try quantize out/hf/model.safetensors -o like.gguf --like model --type Q8_0 --allow-fallback --quiet

@@ -28,4 +28,4 @@ for key, value in json.load(sys.stdin).items():
 ckpt diff a.safetensors b.safetensors --json > /dev/null; echo "exit $?"
 ckpt diff a.safetensors a.safetensors --json
 try diff a.safetensors nowhere.safetensors
-try diff a.safetensors b.safetensors --plan
+try diff a.safetensors b.safetensors --plan=rows

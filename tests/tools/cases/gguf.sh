@@ -24,8 +24,8 @@ try convert every-type.gguf -o cast.gguf --dtype f16 --quiet
 try convert every-type.gguf -o no.safetensors
 try convert whole.gguf -o no.safetensors --set a=1
 try convert whole.gguf -o whole.safetensors --quiet
-try convert whole.safetensors -o back.gguf --plan
-try convert whole.safetensors -o back.gguf --plan --names stored
+try convert whole.safetensors -o back.gguf --plan=rows | sed "s/memory .*, about/memory M, about/"
+try convert whole.safetensors -o back.gguf --plan=rows --names stored | sed "s/memory .*, about/memory M, about/"
 try diff whole.gguf whole.safetensors
 
 # shards

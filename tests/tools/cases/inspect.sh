@@ -9,6 +9,6 @@ ckpt inspect safetensors/no-such.safetensors --json
 ckpt inspect dcp/fsdp4 | sed -n '3p;5,9p'
 ckpt inspect dcp/fsdp4 --json | python3 -c 'import json, sys
 out = json.load(sys.stdin)
-print(out["min_ranks"], out["step"], *(dict(o, value=o["value"][:40]) for o in out["objects"]), sep="\n")'
+print(out["min_ranks"], out["step"], *(dict(o, value=json.dumps(o["value"])[:40]) for o in out["objects"]), sep="\n")'
 ckpt inspect dcp/objects --json | python3 -c 'import json, sys
 for o in json.load(sys.stdin)["objects"]: print(o["name"], o["kind"], o["size"], repr(o["value"])[:60])'

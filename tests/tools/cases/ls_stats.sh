@@ -25,5 +25,5 @@ one = json.load(sys.stdin)["tensors"][0]
 close = lambda a, b: abs(a - b) <= 1e-9 * abs(b)
 print(one["min"] == min(values), one["max"] == max(values), close(one["mean"], statistics.fmean(values)),
       close(one["std"], statistics.pstdev(values)))'
-ckpt ls x.safetensors --stats --match 'b*' --plan
+ckpt ls x.safetensors --stats --match 'b*' --plan=rows
 ckpt ls x.safetensors --stats --match nothing

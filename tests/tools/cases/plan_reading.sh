@@ -14,4 +14,6 @@ else:
     print(text, end="")'
 done
 # What cannot be done is said by the plan too.
+ckpt ls m.safetensors --stats --plan=rows 2>&1 | sed -E "s/memory .*, about/memory M, about/"
+ckpt hash m.safetensors --plan=rows --json | python3 -c "import json, sys; print(json.load(sys.stdin)['rows'])"
 ckpt cat m.safetensors c --plan 2>&1

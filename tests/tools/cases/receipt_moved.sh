@@ -6,6 +6,17 @@ ckpt verify work/out.safetensors --receipt work/r.json | tail -n 1
 cp work/r.json kept/r.json
 ckpt verify work/out.safetensors --receipt kept/r.json 2>&1 | sed "s|$PWD|HERE|"
 cp work/in.safetensors kept/ && ckpt verify work/out.safetensors --receipt kept/r.json | tail -n 1
+# The command line says where an input lies now; what it says must be about one, and the values are compared as ever.
+rm kept/in.safetensors && mv work/in.safetensors away=it.safetensors
+ckpt verify work/out.safetensors --receipt kept/r.json --input in.safetensors=away=it.safetensors | tail -n 1
+for input in in.safetensors=nowhere.safetensors other=away=it.safetensors in.safetensors= nothing; do
+  ckpt verify work/out.safetensors --receipt kept/r.json --input $input 2>&1
+  echo "exit $?"
+done
+ckpt verify work/out.safetensors --input in.safetensors=x 2>&1 || echo "exit $?"
+python3 "$DATA/../tools/tiny.py" other.safetensors 'w F32 1 1'
+ckpt verify work/out.safetensors --receipt kept/r.json --input in.safetensors=other.safetensors | head -n 2
+mv away=it.safetensors work/in.safetensors
 # Among several outputs the receipt's folder tells, or the content and the name.
 mkdir two && ckpt convert "$DATA/gpt2-tiny" -o two/a -o two/b.safetensors --receipt two/r.json --quiet
 mv two there && (cd there && ckpt verify a --receipt r.json 2>&1 | tail -n 1)

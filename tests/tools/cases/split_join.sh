@@ -24,5 +24,6 @@ rm link parts/model-00003-of-*
 ckpt join parts -o broken.safetensors || echo exit $?
 ls -A
 # Neither gives a model other names.
-ckpt join $DATA/llama-tiny -o llama.gguf 2>&1 | sed "s|$DATA|DATA|"
+cp -r $DATA/llama-tiny bare && rm bare/tokenizer* # of a kind that GGUF has no place for
+ckpt join bare -o llama.gguf 2>&1
 ckpt join $DATA/gguf/tiny-llama-f16.gguf -o llama.safetensors 2>&1 | sed "s|$DATA|DATA|"
