@@ -69,8 +69,11 @@ static const ckpt_arch_shape shapes[] = {
     {"model.embed_tokens.weight", {"vocab_size", "hidden_size"}},
     {LAYER "input_layernorm.weight", {"hidden_size"}},
     {LAYER "self_attn.q_proj.weight", {HEADS, "hidden_size"}},
+    {LAYER "self_attn.q_proj.bias", {HEADS}},
     {LAYER "self_attn.k_proj.weight", {KV_HEADS, "hidden_size"}},
+    {LAYER "self_attn.k_proj.bias", {KV_HEADS}},
     {LAYER "self_attn.v_proj.weight", {KV_HEADS, "hidden_size"}},
+    {LAYER "self_attn.v_proj.bias", {KV_HEADS}},
     {LAYER "self_attn.o_proj.weight", {"hidden_size", HEADS}},
     {LAYER "post_attention_layernorm.weight", {"hidden_size"}},
     {LAYER "mlp.gate_proj.weight", {"intermediate_size", "hidden_size"}},
@@ -116,7 +119,6 @@ static const char *const needless[] = {"architectures",
                                        "transformers_version",
                                        "dtype",
                                        "torch_dtype",
-                                       "hidden_act",
                                        "initializer_range",
                                        "use_cache",
                                        "pretraining_tp",
@@ -132,6 +134,9 @@ static const char *const needless[] = {"architectures",
                                        "original_max_position_embeddings",
                                        NULL};
 
+/* What llama.cpp computes, whatever the config says. */
+static const ckpt_arch_constant constants[] = {{"hidden_act", "\"silu\"|\"swish\""}, {0}};
+
 static const ckpt_arch_gguf gguf = {.architecture = "llama",
                                     .classes = gguf_classes,
                                     .heads = "num_attention_heads",
@@ -140,7 +145,7 @@ static const ckpt_arch_gguf gguf = {.architecture = "llama",
                                     .made = made,
                                     .flags = flags,
                                     .needless = needless,
-                                    .constants = ",\n  \"hidden_act\": \"silu\""};
+                                    .constants = constants};
 
 extern const ckpt_arch ckpt_arch_llama;
 const ckpt_arch ckpt_arch_llama = {.name = "llama",

@@ -39,32 +39,13 @@ static bool is_missing(const checker *c, const char *name) {
 
 /* ---- axes and shapes --------------------------------------------------------------------------------------------- */
 
-static const ckpt_arch_shape *shape_of(const ckpt_arch *arch, const char *pattern) {
-  const ckpt_arch_shape *row = arch->shapes;
-  while (row->hf != NULL && strcmp(row->hf, pattern) != 0) row++;
-  return row->hf == NULL ? NULL : row;
-}
-
 static ckpt_status check_shape(checker *c, const ckpt_tensor *tensor, const ckpt_arch_shape *row, ckpt_error *err) {
-  char is[128] = "", wanted[128] = "", said[256] = "";
-  size_t n_is = 0, n_wanted = 0, n_said = 0;
-  bool differs = false;
-  uint32_t n_axes = 0;
-  for (; n_axes < 3 && row->axes[n_axes] != NULL; n_axes++) {
-    uint64_t extent = 0;
-    bool is_known = ckpt_config_extent(c->config, row->axes[n_axes], &extent);
-    if (!is_known && c->undecided == NULL) c->undecided = row->axes[n_axes];
-    differs = differs || n_axes >= tensor->rank || (is_known && tensor->shape[n_axes] != extent);
-    n_wanted += (size_t)snprintf(wanted + n_wanted, sizeof wanted - n_wanted, is_known ? "%s%llu" : "%s?",
-                                 n_axes == 0 ? "" : ", ", (ull)extent);
-    n_said += (size_t)snprintf(said + n_said, sizeof said - n_said, "%s%.*s", n_axes == 0 ? "" : ", ",
-                               (int)strcspn(row->axes[n_axes], "|"), row->axes[n_axes]);
-  }
-  if (!differs && n_axes == tensor->rank) return CKPT_OK;
-  for (uint32_t axis = 0; axis < tensor->rank && n_is < sizeof is; axis++)
-    n_is += (size_t)snprintf(is + n_is, sizeof is - n_is, "%s%llu", axis == 0 ? "" : ", ", (ull)tensor->shape[axis]);
+  ckpt_arch_extents extents;
+  ckpt_arch_compare_shape(&extents, row, c->config, tensor);
+  if (c->undecided == NULL) c->undecided = extents.undecided;
+  if (!extents.differs) return CKPT_OK;
   return ckpt_findings_add(c->findings, err, CKPT_PROBLEM, ckpt_index_file_of(c->index, tensor), tensor->name,
-                           "its shape is [%s], config.json says [%s] (%s)", is, wanted, said);
+                           "its shape is [%s], config.json says [%s] (%s)", extents.is, extents.wanted, extents.said);
 }
 
 static bool is_tied_name(const ckpt_arch *arch, const char *name) {
@@ -78,7 +59,7 @@ static ckpt_status check_shapes(checker *c, ckpt_error *err) {
   for (uint32_t k = 0; k < c->index->n_tensors; k++) {
     const ckpt_tensor *tensor = &c->index->tensors[c->index->by_name[k]];
     const ckpt_arch_name *name = ckpt_arch_match(c->arch, tensor->name, numbers);
-    const ckpt_arch_shape *row = name == NULL ? NULL : shape_of(c->arch, name->hf);
+    const ckpt_arch_shape *row = name == NULL ? NULL : ckpt_arch_shape_of(c->arch, name->hf);
     if (row != NULL) CKPT_TRY(check_shape(c, tensor, row, err));
   }
   for (const ckpt_arch_shape *row = c->arch->shapes; row->hf != NULL; row++)
