@@ -93,22 +93,6 @@ static ckpt_status open_tokenizer(ckpt_job *job, ckpt_error *err) {
   return ckpt_text_encoder_new(&job->encoder, job->tokenizer, err);
 }
 
-/* Dropout is not there yet: a run without it is another run than its user may think. */
-static void warn_of_dropout(const ckpt_job *job, const ckpt_carried *config) {
-  static const char *const keys[] = {"resid_pdrop", "embd_pdrop", "attn_pdrop", "attention_dropout"};
-  json_t *root = json_loadb(config->bytes, (size_t)config->n_bytes, 0, NULL);
-  const bool is_gpt2 = strcmp(job->model->family, "gpt2") == 0;
-  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-    const json_t *value = json_object_get(root, keys[i]);
-    const double rate = json_is_number(value) ? json_number_value(value) : is_gpt2 && i < 3 ? 0.1 : 0;
-    if (rate == 0) continue;
-    ckpt_job_report(job, CKPT_REPORT_WARNING,
-                    "the config asks for dropout (%s %g): there is none yet, the run is without", keys[i], rate);
-    break;
-  }
-  json_decref(root);
-}
-
 /* With an adapter its config goes along, and the model's does not: the folder is no model. */
 static ckpt_status open_lora(ckpt_job *job, ckpt_error *err) {
   uint32_t n = 0;
@@ -138,7 +122,6 @@ static ckpt_status open_model(ckpt_job *job, ckpt_error *err) {
   if (config == NULL) return ckpt_fail(err, CKPT_ENOTFOUND, o->model, NULL, "there is no config.json in it");
   const ckpt_model_options options = {.struct_size = sizeof options, .needs_backward = true};
   CKPT_TRY(ckpt_model_new(&job->model, config->bytes, (size_t)config->n_bytes, o->model, &options, err));
-  warn_of_dropout(job, config);
   CKPT_TRY(open_lora(job, err));
   return open_tokenizer(job, err);
 }

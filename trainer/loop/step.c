@@ -5,6 +5,14 @@
 
 #include "libckpt/base/error.h"
 #include "trainer/loop/job.h"
+#include "trainer/optimizer/philox.h"
+
+/* What dropout draws under in a step: the same on every rank, and when the step is taken again. */
+static uint64_t dropout_key(const ckpt_job *job, uint64_t step) {
+  uint32_t words[4];
+  ckpt_philox(words, (uint64_t)job->arguments->seed, step, ckpt_name_key("dropout"));
+  return (uint64_t)words[1] << 32 | words[0];
+}
 
 static ckpt_status load_batches(ckpt_rank *r, uint64_t step, uint64_t n, ckpt_error *err) {
   const ckpt_job *job = r->job;
@@ -14,6 +22,8 @@ static ckpt_status load_batches(ckpt_rank *r, uint64_t step, uint64_t n, ckpt_er
     ckpt_order_rows(&job->order, step, i, r->collective->rank, &first, &n_rows);
     CKPT_TRY(ckpt_batch_load(&r->batches[i], job->data, &job->order, epoch, first, n_rows,
                              job->options->packing == CKPT_PACKING_DOCUMENT, &r->sample, err));
+    r->batches[i].batch.dropout_key = dropout_key(job, step);
+    r->batches[i].batch.first_row = (uint32_t)first;
   }
   return CKPT_OK;
 }

@@ -274,6 +274,7 @@ typedef struct run {
   const ckpt_token_batch *batch;
   size_t n_tokens;
   double scale;
+  bool is_training;
 } run;
 
 /* Runs the entry of a planned step, forward or backward. */
@@ -289,7 +290,8 @@ static ckpt_status run_step(ckpt_executor *x, const run *r, uint32_t number, boo
                          .n_tokens = r->n_tokens,
                          .state = x->state + x->plan.states[entry_number],
                          .loss_rows = (size_t)x->limits.loss_rows,
-                         .scale = r->scale};
+                         .scale = r->scale,
+                         .is_training = r->is_training};
   for (uint32_t i = 0; i < entry->n_in; i++) call.in[i] = value_of(x, &call, entry->in[i]);
   for (uint32_t i = 0; i < entry->n_out; i++) call.out[i] = value_of(x, &call, entry->out[i]);
   give_parameters(x, &call);
@@ -343,6 +345,7 @@ ckpt_status ckpt_executor_train(ckpt_executor *x, const ckpt_token_batch *batch,
   if (batch->targets == NULL) return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "a batch without targets");
   CKPT_TRY(start(x, &r, batch, err));
   r.scale = scale;
+  r.is_training = true;
   for (uint32_t i = 0; i < x->plan.n_steps && r.n_tokens != 0; i++)
     CKPT_TRY(run_step(x, &r, i, i >= x->plan.n_forward, err));
   x->device->table->synchronize(x->device);

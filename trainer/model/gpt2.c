@@ -17,7 +17,7 @@ typedef struct gpt2 {
   ckpt_model *model;
   const ckpt_config *config;
   uint64_t width, inner, n_layers, n_heads;
-  double epsilon, std;
+  double epsilon, std, embedding_dropout, attention_dropout, residual_dropout;
   bool is_tied, is_scaled, is_scaled_by_layer, is_exact;
 } gpt2;
 
@@ -47,6 +47,9 @@ static ckpt_status read_config(gpt2 *g, ckpt_error *err) {
   CKPT_TRY(ckpt_model_int(c, "n_head", 1, MAX_HEADS, -1, &g->n_heads, err));
   CKPT_TRY(ckpt_model_number(c, "layer_norm_epsilon", 0, 1, 1e-5, &g->epsilon, err));
   CKPT_TRY(ckpt_model_number(c, "initializer_range", 0, 100, 0.02, &g->std, err));
+  CKPT_TRY(ckpt_model_rate(c, "embd_pdrop", 0.1, &g->embedding_dropout, err));
+  CKPT_TRY(ckpt_model_rate(c, "attn_pdrop", 0.1, &g->attention_dropout, err));
+  CKPT_TRY(ckpt_model_rate(c, "resid_pdrop", 0.1, &g->residual_dropout, err));
   CKPT_TRY(ckpt_model_bool(c, "tie_word_embeddings", true, &g->is_tied, err));
   CKPT_TRY(ckpt_model_bool(c, "scale_attn_weights", true, &g->is_scaled, err));
   CKPT_TRY(ckpt_model_bool(c, "scale_attn_by_inverse_layer_idx", false, &g->is_scaled_by_layer, err));
@@ -100,7 +103,8 @@ static ckpt_status norm(gpt2 *g, const char *module, int32_t layer, uint32_t x, 
 }
 
 static ckpt_status attention(gpt2 *g, int32_t layer, uint32_t x, uint32_t *y, ckpt_error *err) {
-  const uint32_t *inputs = g->model->tape.inputs, width = (uint32_t)g->width;
+  const ckpt_model *m = g->model;
+  const uint32_t *inputs = m->tape.inputs, width = (uint32_t)g->width;
   const uint64_t head_width = g->width / g->n_heads;
   double scale = g->is_scaled ? 1 / __builtin_sqrt((double)head_width) : 1;
   uint32_t qkv;
@@ -113,10 +117,12 @@ static ckpt_status attention(gpt2 *g, int32_t layer, uint32_t x, uint32_t *y, ck
                                           .n_kv_heads = (uint32_t)g->n_heads,
                                           .head_width = (uint32_t)head_width,
                                           .scale = scale,
+                                          .dropout = m->tape.needs_backward ? g->attention_dropout : 0,
                                           .columns = {0, width, 2 * width}}};
   CKPT_TRY(ckpt_tape_record(&g->model->tape, &entry, err));
-  return linear(g, "attn.c_proj", layer, g->width, g->width, g->std / __builtin_sqrt(2.0 * (double)g->n_layers),
-                entry.out[0], y, err);
+  CKPT_TRY(linear(g, "attn.c_proj", layer, g->width, g->width, g->std / __builtin_sqrt(2.0 * (double)g->n_layers),
+                  entry.out[0], y, err));
+  return ckpt_model_dropout(g->model, g->residual_dropout, y, err);
 }
 
 static ckpt_status feed_forward(gpt2 *g, int32_t layer, uint32_t x, uint32_t *y, ckpt_error *err) {
@@ -124,8 +130,9 @@ static ckpt_status feed_forward(gpt2 *g, int32_t layer, uint32_t x, uint32_t *y,
   CKPT_TRY(linear(g, "mlp.c_fc", layer, g->width, g->inner, g->std, x, &inner, err));
   ckpt_tape_entry entry = {.op = CKPT_OP_gelu, .n_in = 1, .in = {inner}, .attributes = {.is_exact = g->is_exact}};
   CKPT_TRY(ckpt_tape_record(&g->model->tape, &entry, err));
-  return linear(g, "mlp.c_proj", layer, g->inner, g->width, g->std / __builtin_sqrt(2.0 * (double)g->n_layers),
-                entry.out[0], y, err);
+  CKPT_TRY(linear(g, "mlp.c_proj", layer, g->inner, g->width, g->std / __builtin_sqrt(2.0 * (double)g->n_layers),
+                  entry.out[0], y, err));
+  return ckpt_model_dropout(g->model, g->residual_dropout, y, err);
 }
 
 static ckpt_status layer_of(gpt2 *g, int32_t layer, uint32_t *x, uint32_t *residual, ckpt_error *err) {
@@ -149,7 +156,7 @@ static ckpt_status embed(gpt2 *g, uint32_t *x, ckpt_error *err) {
                           CKPT_INIT_NORMAL, g->std, &entry.parameters[1], err));
   CKPT_TRY(ckpt_tape_record(&m->tape, &entry, err));
   *x = entry.out[0];
-  return CKPT_OK;
+  return ckpt_model_dropout(m, g->embedding_dropout, x, err);
 }
 
 static ckpt_status head(gpt2 *g, uint32_t x, uint32_t residual, ckpt_error *err) {

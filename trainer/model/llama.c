@@ -17,7 +17,7 @@ typedef struct llama {
   ckpt_model *model;
   const ckpt_config *config;
   uint64_t width, inner, n_layers, n_heads, n_kv_heads, head_width, window, first_window_layer;
-  double epsilon, std;
+  double epsilon, std, attention_dropout;
   bool is_tied, has_qkv_bias, has_o_bias, has_mlp_bias;
   ckpt_rope rope;
   uint32_t table; /* of rope */
@@ -129,6 +129,7 @@ static ckpt_status read_config(llama *l, ckpt_error *err) {
   CKPT_TRY(ckpt_model_int(c, "max_position_embeddings", 1, MAX_POSITIONS, 2048, &m->max_positions, err));
   CKPT_TRY(ckpt_model_number(c, "rms_norm_eps", 0, 1, 1e-6, &l->epsilon, err));
   CKPT_TRY(ckpt_model_number(c, "initializer_range", 0, 100, 0.02, &l->std, err));
+  CKPT_TRY(ckpt_model_rate(c, "attention_dropout", 0, &l->attention_dropout, err));
   CKPT_TRY(ckpt_model_bool(c, "tie_word_embeddings", false, &l->is_tied, err));
   CKPT_TRY(read_heads(l, is_mistral, is_qwen, err));
   CKPT_TRY(read_window(l, is_mistral, is_qwen, err));
@@ -208,7 +209,8 @@ static ckpt_status attention(llama *l, int32_t layer, uint32_t x, uint32_t *y, c
                                           .n_kv_heads = (uint32_t)l->n_kv_heads,
                                           .head_width = (uint32_t)l->head_width,
                                           .window = has_window(l, (uint64_t)layer) ? l->window : 0,
-                                          .scale = 1 / __builtin_sqrt((double)l->head_width)}};
+                                          .scale = 1 / __builtin_sqrt((double)l->head_width),
+                                          .dropout = l->model->tape.needs_backward ? l->attention_dropout : 0}};
   CKPT_TRY(ckpt_tape_record(&l->model->tape, &entry, err));
   return linear(l, "self_attn.o_proj", layer, l->width, q_width, l->has_o_bias, entry.out[0], y, err);
 }

@@ -57,6 +57,13 @@ ckpt_status ckpt_model_number(const ckpt_config *config, const char *key, double
   return CKPT_OK;
 }
 
+ckpt_status ckpt_model_rate(const ckpt_config *config, const char *key, double otherwise, double *out,
+                            ckpt_error *err) {
+  CKPT_TRY(ckpt_model_number(config, key, 0, 1, otherwise, out, err));
+  if (*out < 1) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "%s 1: a rate of dropout has to be below 1", key);
+}
+
 ckpt_status ckpt_model_bool(const ckpt_config *config, const char *key, bool otherwise, bool *out, ckpt_error *err) {
   bool value = otherwise;
   if (ckpt_config_has(config, key) && !ckpt_config_bool(config, key, &value))
@@ -142,6 +149,14 @@ ckpt_status ckpt_model_add(ckpt_model *model, const char *pattern, int32_t layer
   CKPT_TRY(ckpt_tape_parameter(&model->tape, p->name, model->n_parameters, rank, shape, &p->value, err));
   *value = p->value;
   model->n_parameters++;
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_model_dropout(ckpt_model *model, double rate, uint32_t *value, ckpt_error *err) {
+  if (rate == 0 || !model->tape.needs_backward) return CKPT_OK;
+  ckpt_tape_entry entry = {.op = CKPT_OP_dropout, .n_in = 1, .in = {*value}, .attributes = {.dropout = rate}};
+  CKPT_TRY(ckpt_tape_record(&model->tape, &entry, err));
+  *value = entry.out[0];
   return CKPT_OK;
 }
 

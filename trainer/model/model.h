@@ -103,6 +103,9 @@ typedef struct ckpt_family {
 ckpt_status ckpt_model_add(ckpt_model *model, const char *pattern, int32_t layer, uint32_t rank, const uint64_t *shape,
                            ckpt_initialization init, double std, uint32_t *value, ckpt_error *err);
 
+/* Records dropout of a value at this rate, which then stands for it; nothing where the rate is 0 or nobody trains. */
+ckpt_status ckpt_model_dropout(ckpt_model *model, double rate, uint32_t *value, ckpt_error *err);
+
 /* A config's integer in [min, max]; `otherwise` where it is absent and that is not negative. EFORMAT with key and
  * value. */
 ckpt_status ckpt_model_int(const ckpt_config *config, const char *key, uint64_t min, uint64_t max, int64_t otherwise,
@@ -110,6 +113,8 @@ ckpt_status ckpt_model_int(const ckpt_config *config, const char *key, uint64_t 
 /* A finite number, in [min, max], or `otherwise` where it is absent. EFORMAT. */
 ckpt_status ckpt_model_number(const ckpt_config *config, const char *key, double min, double max, double otherwise,
                               double *out, ckpt_error *err);
+/* A rate of dropout, in [0, 1), or `otherwise`. EFORMAT. */
+ckpt_status ckpt_model_rate(const ckpt_config *config, const char *key, double otherwise, double *out, ckpt_error *err);
 /* A boolean, or `otherwise` where it is absent. EFORMAT. */
 ckpt_status ckpt_model_bool(const ckpt_config *config, const char *key, bool otherwise, bool *out, ckpt_error *err);
 

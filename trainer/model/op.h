@@ -23,6 +23,7 @@ typedef struct ckpt_tape_call {
   void *d_parameters[CKPT_TAPE_MAX_PARAMETERS]; /* always added to */
   bool adds[CKPT_TAPE_MAX_IN];                  /* whether d_in holds something already */
   double scale;                                 /* of the loss */
+  bool is_training;                             /* dropout drops */
 } ckpt_tape_call;
 
 /* What backward reads, as bits of in[] and out[]; and which of them have gradients. */
@@ -74,6 +75,9 @@ ckpt_status ckpt_tape_expect_columns(const ckpt_tape *tape, const ckpt_tape_entr
 /* EINVAL where a parameter is not of this shape (n_rows 0: a vector). */
 ckpt_status ckpt_tape_expect_parameter(const ckpt_tape *tape, const ckpt_tape_entry *entry, uint32_t which,
                                        uint64_t n_rows, uint64_t n_columns, ckpt_error *err);
+
+/* What an entry's dropout is in this call; nothing is dropped where it is not training. */
+ckpt_dropout ckpt_tape_dropout(const ckpt_tape_call *call);
 
 /* Launches over rows of n_columns, over columns, and over elements, in parts of a size that pays. */
 void ckpt_tape_over_rows(const ckpt_tape_call *call, ckpt_tape_kernel_id kernel, const void *args, size_t n_rows,

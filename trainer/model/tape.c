@@ -131,6 +131,8 @@ ckpt_status ckpt_tape_record(ckpt_tape *tape, ckpt_tape_entry *entry, ckpt_error
   CKPT_TRY(ckpt_tape_check_op(op, tape->needs_backward, err));
   CKPT_TRY(check_inputs(tape, op, entry, err));
   CKPT_TRY(op->shapes(tape, entry, err));
+  entry->attributes.site = tape->n_sites;
+  if (entry->attributes.dropout > 0) tape->n_sites += entry->attributes.n_heads == 0 ? 1 : entry->attributes.n_heads;
   void *items = tape->entries;
   CKPT_TRY(reserve(tape->arena, &items, tape->n_entries, &tape->entry_capacity, sizeof *entry, err));
   tape->entries = items;
@@ -179,6 +181,15 @@ void ckpt_tape_print(const ckpt_tape *tape, void (*print)(void *arg, const char 
     (void)print_values(line + used, sizeof line - used, tape, entry->out, entry->n_out);
     print(arg, line);
   }
+}
+
+ckpt_dropout ckpt_tape_dropout(const ckpt_tape_call *call) {
+  const double rate = call->is_training ? call->entry->attributes.dropout : 0;
+  return (ckpt_dropout){.key = call->batch->dropout_key,
+                        .scale = 1 / (1 - rate),
+                        .threshold = (uint32_t)(rate * 0x1p32),
+                        .first_row = call->batch->first_row,
+                        .site = call->entry->attributes.site};
 }
 
 /* ---- launching ------------------------------------------------------------------------------------------------------

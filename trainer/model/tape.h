@@ -74,6 +74,8 @@ typedef struct ckpt_tape_attributes {
   uint64_t window;     /* attention: keys at most window - 1 positions back; 0: all */
   double scale;        /* attention: of the scores */
   uint32_t columns[3]; /* attention: first column of q, k, v in their values */
+  double dropout;      /* dropout, attention: the rate while training */
+  uint32_t site;       /* the first of its counters' sites: recording gives it */
   ckpt_rope rope;
 } ckpt_tape_attributes;
 
@@ -102,6 +104,7 @@ typedef struct ckpt_tape {
   uint32_t n_entries, entry_capacity;
   uint32_t inputs[CKPT_N_INPUTS]; /* their values */
   bool needs_backward;            /* rows without backward are refused */
+  uint32_t n_sites;               /* that dropouts have taken */
   int32_t layer;                  /* of what is recorded next */
 } ckpt_tape;
 

@@ -3,25 +3,15 @@
 #include "trainer/optimizer/philox.h"
 
 #include <math.h>
-#include <string.h>
 
-static void philox_round(uint32_t c[4], uint32_t k0, uint32_t k1) {
-  const uint64_t a = (uint64_t)0xD2511F53u * c[0], b = (uint64_t)0xCD9E8D57u * c[2];
-  const uint32_t next[4] = {(uint32_t)(b >> 32) ^ c[1] ^ k0, (uint32_t)b, (uint32_t)(a >> 32) ^ c[3] ^ k1, (uint32_t)a};
-  memcpy(c, next, sizeof next);
-}
+#include "kernels/ref/tape/philox.h"
 
 void ckpt_philox(uint32_t out[4], uint64_t key, uint64_t counter_low, uint64_t counter_high) {
-  uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
   out[0] = (uint32_t)counter_low;
   out[1] = (uint32_t)(counter_low >> 32);
   out[2] = (uint32_t)counter_high;
   out[3] = (uint32_t)(counter_high >> 32);
-  for (int i = 0; i < 10; i++) {
-    philox_round(out, k0, k1);
-    k0 += 0x9E3779B9u;
-    k1 += 0xBB67AE85u;
-  }
+  philox(out, 1, key);
 }
 
 uint64_t ckpt_name_key(const char *text) {

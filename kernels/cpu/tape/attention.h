@@ -55,6 +55,28 @@ static inline void hide(const ckpt_attention_args *a, query_block *q, size_t key
       if (!is_visible(a, &q->at, q->begin + i, key + j)) q->scores[j * BLOCK + i] = hidden;
 }
 
+/* Multiplies values of n keys by what dropout makes of each pair, in four keys' words of all queries at once. */
+static inline void drop(const ckpt_attention_args *a, const query_block *q, float *values, size_t key, size_t n) {
+  const ckpt_dropout *d = &a->dropout;
+  const float scale = (float)d->scale;
+  if (d->threshold == 0) return;
+  for (size_t j = 0; j < n; j += 4) {
+    uint32_t words[4 * BLOCK];
+    for (size_t i = 0; i < BLOCK; i++) {
+      words[i] = (uint32_t)((key + j) / 4);
+      words[BLOCK + i] = (uint32_t)(q->begin + i);
+      words[2 * BLOCK + i] = d->first_row + (uint32_t)q->at.row;
+      words[3 * BLOCK + i] = d->site + (uint32_t)q->at.head;
+    }
+    philox(words, BLOCK, d->key);
+    for (size_t w = 0; w < 4 && j + w < n; w++) {
+      float *restrict x = values + (j + w) * BLOCK;
+      const uint32_t *restrict word = words + w * BLOCK;
+      for (size_t i = 0; i < BLOCK; i++) x[i] *= word[i] < d->threshold ? 0 : scale;
+    }
+  }
+}
+
 /* The softmax so far, a query a lane. */
 typedef struct running {
   float most[BLOCK], total[BLOCK], correction[BLOCK];
@@ -131,6 +153,7 @@ static void attention_blocks(const void *args, size_t begin, size_t end) {
       score(a, &q, key, n);
       hide(a, &q, key, n, -REAL_INFINITY);
       soften(&q, &r, n);
+      drop(a, &q, q.scores, key, n);
       weigh(a, &q, &r, key, n);
     }
     finish(a, &q, &r);
@@ -181,11 +204,13 @@ static inline void score_backward(const ckpt_attention_args *a, backward_block *
                                   .n_columns = BLOCK,
                                   .n_steps = (long)a->head_width,
                                   .clears = true});
+  drop(a, &b->q, b->d_scores, key, n);
   for (size_t j = 0; j < n; j++)
     for (size_t i = 0; i < BLOCK; i++) {
       const size_t at = j * BLOCK + i;
       b->d_scores[at] = b->q.scores[at] * (b->d_scores[at] - b->delta[i]) * scale;
     }
+  drop(a, &b->q, b->q.scores, key, n);
 }
 
 /* Gradients of keys, values and queries from a block of each. */

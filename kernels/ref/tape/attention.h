@@ -6,6 +6,7 @@
 #ifndef CKPT_KERNELS_REF_TAPE_ATTENTION_H
 #define CKPT_KERNELS_REF_TAPE_ATTENTION_H
 
+#include "kernels/ref/tape/dropout.h"
 #include "kernels/ref/tape/formulas.h"
 #include "kernels/ref/tape/tape_kernels.h"
 
@@ -52,6 +53,13 @@ static inline void scores_of(const ckpt_attention_args *a, const attention_at *a
   }
 }
 
+/* What dropout multiplies the probability of a pair by. */
+static inline real pair_factor(const ckpt_attention_args *a, const attention_at *at, size_t query, size_t key) {
+  real factors[4];
+  dropout_factors(&a->dropout, at->row, query, key / 4, a->dropout.site + (uint32_t)at->head, factors);
+  return factors[key % 4];
+}
+
 /* One query against all keys that its block goes through. */
 static void attend(const ckpt_attention_args *a, const attention_at *at, size_t query, size_t block) {
   const size_t width = a->head_width;
@@ -67,6 +75,7 @@ static void attend(const ckpt_attention_args *a, const attention_at *at, size_t 
     most = greatest;
     total *= correction;
     for (size_t j = 0; j < n; j++) total += scores[j] = real_exp(scores[j] - base);
+    for (size_t j = 0; j < n && a->dropout.threshold != 0; j++) scores[j] *= pair_factor(a, at, query, key + j);
     for (size_t d = 0; d < width; d++) {
       real sum = o[d] * correction;
       for (size_t j = 0; j < n; j++)
@@ -102,7 +111,7 @@ static inline void attention(const void *args, size_t begin, size_t end) {
 /* ---- backward -------------------------------------------------------------------------------------------------------
  */
 
-/* Of one query and key: the probability, and the gradient of the score times the scale. */
+/* Of one query and key: the probability, after dropout, and the gradient of the score times the scale. */
 static inline void pair_of(const ckpt_attention_args *a, const attention_at *at, size_t query, size_t key, real *p,
                            real *d_score) {
   const size_t width = a->head_width, i = at->first + query, j = at->first + key;
@@ -110,9 +119,11 @@ static inline void pair_of(const ckpt_attention_args *a, const attention_at *at,
   const real *d_o = row_at(a->d_o, i, a->o_stride, at->head, width);
   const real log_sum = ((const real *)a->log_sum)[i * a->n_heads + at->head];
   const real delta = dot(d_o, row_at(a->o, i, a->o_stride, at->head, width), width);
-  const real d_p = dot(d_o, row_at(a->v, j, a->v_stride, at->kv_head, width), width);
+  const real factor = a->dropout.threshold == 0 ? 1 : pair_factor(a, at, query, key);
+  const real d_p = dot(d_o, row_at(a->v, j, a->v_stride, at->kv_head, width), width) * factor;
   *p = is_visible(a, at, query, key) ? real_exp(dot(q, k, width) * (real)a->scale - log_sum) : 0;
   *d_score = *p * (d_p - delta) * (real)a->scale;
+  *p *= factor;
 }
 
 /* y += factor * x */

@@ -3,6 +3,7 @@
 #ifndef CKPT_KERNELS_REF_TAPE_POINTWISE_H
 #define CKPT_KERNELS_REF_TAPE_POINTWISE_H
 
+#include "kernels/ref/tape/dropout.h"
 #include "kernels/ref/tape/formulas.h"
 #include "kernels/ref/tape/tape_kernels.h"
 

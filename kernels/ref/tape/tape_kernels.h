@@ -59,6 +59,25 @@ float ckpt_tape_erfc_f32(float x);                                  /* as above 
 /* ---- arguments ------------------------------------------------------------------------------------------------------
  */
 
+/* Which elements are dropped: those whose word of Philox4x32-10 under `key` is below `threshold` (the rate times 2^32);
+ * the others are multiplied by scale. Element (row, position, column) has word column % 4 of the counter {column / 4,
+ * position, first_row + row, site}: rows are counted over the whole step, so ranks and batches change nothing. */
+typedef struct ckpt_dropout {
+  uint64_t key;
+  double scale;
+  uint32_t threshold; /* 0: nothing is dropped */
+  uint32_t first_row, site;
+} ckpt_dropout;
+
+/* dropout, over tokens: y = x times its factor; the backward is the same with gradients. */
+typedef struct ckpt_dropout_args {
+  const void *x;
+  void *y; /* may be x where it is not added to */
+  size_t n_columns, length;
+  bool adds;
+  ckpt_dropout dropout;
+} ckpt_dropout_args;
+
 /* embedding, over tokens: out[t] = table[ids[t]] (+ position_table[position of t]).
  * embedding_backward, over columns: table[ids[t]] += out[t], in order of t. With ids NULL the row is t % length. */
 typedef struct ckpt_embedding_args {
@@ -113,8 +132,9 @@ typedef struct ckpt_rope_args {
 
 /* attention, over (row, head, block of CKPT_ATTENTION_BLOCK queries): query i sees keys j of its row with j <= i,
  * i - j < window (0: any), documents equal, mask not 0. A query that sees none gives zeros and log_sum -infinity.
- * Head h uses key head h / (n_heads / n_kv_heads). attention_backward, over (row, key head): d_q, d_k, d_v are written,
- * or added to. Values have n_rows * length rows of the given strides. */
+ * Head h uses key head h / (n_heads / n_kv_heads). Dropout of head h is at site + h: position is the query, column the
+ * key; it is applied to probabilities, whose sum stays that of all. attention_backward, over (row, key head): d_q, d_k,
+ * d_v are written, or added to. Values have n_rows * length rows of the given strides. */
 typedef struct ckpt_attention_args {
   const void *q, *k, *v;
   void *o, *log_sum; /* log_sum: n_tokens x n_heads, log of the sum of exp of scores */
@@ -126,6 +146,7 @@ typedef struct ckpt_attention_args {
   size_t n_rows, length, n_heads, n_kv_heads, head_width, window;
   double scale;
   bool adds_q, adds_k, adds_v;
+  ckpt_dropout dropout;
 } ckpt_attention_args;
 
 /* Queries, and keys, of a block; the widest head that runs. */

@@ -2,7 +2,7 @@
 """Tiny random models of the families that run, with logits and gradients of transformers: tests/data/tape/<case>/
 and <case>.golden.safetensors.
 
-    make.py FOLDER        (written with torch 2.15.0 and transformers 5.23.0, on a CPU)
+    make.py FOLDER [CASE...]        (written with torch 2.15.0 and transformers 5.23.0, on a CPU)
 
 Weights are random bf16 values, so that they are small on disk and loading has to cast. Everything is computed in f64
 with eager attention. In a golden file stand, for each batch: <batch>.ids, .logits (f32), and what it has of
@@ -34,7 +34,43 @@ CASES = {
     "gpt2-exact": dict(model_type="gpt2", vocab_size=V, n_positions=32, n_embd=16, n_inner=24, n_layer=2, n_head=2,
                        activation_function="gelu", scale_attn_by_inverse_layer_idx=True, tie_word_embeddings=False,
                        resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0),
+    "gpt2-dropout": dict(model_type="gpt2", vocab_size=V, n_positions=32, n_embd=18, n_layer=2, n_head=3,
+                         resid_pdrop=0.25, embd_pdrop=0.125, attn_pdrop=0.4),
+    "llama-dropout": dict(model_type="llama", **COMMON, attention_dropout=0.3),
 }
+DROPOUT_KEY, FIRST_ROW = 0x0123456789ABCDEF, 5
+
+
+def philox(key, counter):
+    """Philox4x32-10: four words."""
+    k, c, low = [key & 0xFFFFFFFF, key >> 32], list(counter), 0xFFFFFFFF
+    for _ in range(10):
+        a, b = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
+        c = [(b >> 32) ^ c[1] ^ k[0], b & low, (a >> 32) ^ c[3] ^ k[1], a & low]
+        k = [(k[0] + 0x9E3779B9) & low, (k[1] + 0xBB67AE85) & low]
+    return c
+
+
+class Dropout:
+    """Stands for torch's dropout: draws by counter, sites in the order of the model's calls (a head takes one each)."""
+
+    def __init__(self):
+        self.site = 0
+
+    def __call__(self, x, p=0.5, training=True, inplace=False):
+        if not training or p == 0:
+            return x
+        heads = x.shape[1] if x.dim() == 4 else 1
+        y = x if x.dim() == 4 else x[:, None]
+        keeps = torch.zeros(y.shape, dtype=torch.float64)
+        for row in range(y.shape[0]):
+            for head in range(heads):
+                for position in range(y.shape[2]):
+                    for column in range(y.shape[3]):
+                        words = philox(DROPOUT_KEY, (column // 4, position, FIRST_ROW + row, self.site + head))
+                        keeps[row, head, position, column] = words[column % 4] >= int(p * 2**32)
+        self.site += heads
+        return x * (keeps / (1 - p)).reshape(x.shape)
 
 
 def window_of(config, layer):
@@ -118,6 +154,9 @@ def make(folder, name, options):
     ids = torch.randint(0, V, (3, short))
     targets = torch.cat([ids[:, 1:], torch.full((3, 1), -100)], 1)
     targets[1, 3:9] = -100
+    if "dropout" in name:
+        torch.nn.functional.dropout = Dropout()
+        model.train()
     logits = batch("train", ids)
     loss = torch.nn.functional.cross_entropy(logits.reshape(-1, V), targets.reshape(-1), ignore_index=-100,
                                              reduction="sum")
@@ -131,7 +170,8 @@ def make(folder, name, options):
 
 def main():
     for name, options in CASES.items():
-        make(sys.argv[1], name, options)
+        if len(sys.argv) < 3 or name in sys.argv[2:]:
+            make(sys.argv[1], name, options)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 // Backward of every kernel of the tape, in f64, against finite differences of its forward.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <random>
@@ -75,6 +76,27 @@ TEST(TapeGradients, Activations) {
 }
 
 // Outputs are the norm and the sum, which goes on as the residual stream.
+TEST(TapeGradients, Dropout) {
+  const size_t tokens = 6, width = 7, n = tokens * width;
+  auto drop = [&](const double *x, double *y) {
+    ckpt_dropout_args a = {};
+    a.x = x, a.y = y, a.n_columns = width, a.length = 3;
+    a.dropout = {3, 1 / 0.6, (uint32_t)(0.4 * 4294967296.0), 2, 1};
+    Launch(CKPT_KERNEL_dropout, &a, tokens);
+  };
+  ExpectGradients(
+      "dropout", {Normal(n, 1)},
+      [&](const std::vector<Doubles> &in) {
+        Doubles out(n);
+        drop(in[0].data(), out.data());
+        EXPECT_NEAR((double)std::count(out.begin(), out.end(), 0.0) / (double)n, 0.4, 0.15);
+        return out;
+      },
+      [&](const std::vector<Doubles> &, const Doubles &d, std::vector<Doubles> *gradients) {
+        drop(d.data(), (*gradients)[0].data());
+      });
+}
+
 TEST(TapeGradients, NormsWithTheirResidual) {
   const size_t rows = 3, width = 19, n = rows * width;
   for (bool is_rms : {true, false})
@@ -168,6 +190,7 @@ TEST(TapeGradients, Attention) {
   mask[0] = mask[length + 5] = 0;
   for (size_t window : {0, 3})
     for (bool hides : {false, true}) {
+      const double rate = window != 0 ? 0.3 : 0;
       auto args = [&](const std::vector<Doubles> &in, double *o, double *log_sum) {
         ckpt_attention_args a = {};
         a.q = in[0].data(), a.k = in[1].data(), a.v = in[2].data(), a.o = o, a.log_sum = log_sum;
@@ -175,6 +198,7 @@ TEST(TapeGradients, Attention) {
         a.q_stride = a.o_stride = heads * width, a.k_stride = a.v_stride = kv_heads * width;
         a.n_rows = rows, a.length = length, a.n_heads = heads, a.n_kv_heads = kv_heads;
         a.head_width = width, a.window = window, a.scale = 0.7;
+        a.dropout = {9, 1 / (1 - rate), (uint32_t)(rate * 4294967296.0), 1, 4};
         return a;
       };
       ExpectGradients(

@@ -84,6 +84,11 @@ TEST(TapeKernels, Elements) {
           run((ckpt_tape_kernel_id)(id + 1), &args, n);
           all = Joined({all, out, d_a, d_b});
         }
+        ckpt_dropout_args drop = {};
+        drop.x = b.data(), drop.y = d_a.data(), drop.n_columns = n, drop.length = 1, drop.adds = adds;
+        drop.dropout = {5, 1.25, 0x33333333, 1, 2};
+        run(CKPT_KERNEL_dropout, &drop, 1);
+        all = Joined({all, d_a});
         ckpt_add_args add = {a.data(), sum.data()};
         run(CKPT_KERNEL_add, &add, n);
         return Joined({all, sum});
@@ -168,6 +173,7 @@ TEST(TapeKernels, EmbeddingBiasRopeAndLoss) {
 struct AttentionCase {
   size_t rows, length, heads, kv_heads, width, window;
   bool has_documents, has_mask;
+  double dropout;
 };
 
 class TapeAttention : public testing::TestWithParam<AttentionCase> {};
@@ -192,6 +198,7 @@ TEST_P(TapeAttention, LevelsEqualReference) {
       a.q_stride = a.o_stride = c.heads * c.width, a.k_stride = a.v_stride = c.kv_heads * c.width;
       a.n_rows = c.rows, a.length = c.length, a.n_heads = c.heads, a.n_kv_heads = c.kv_heads;
       a.head_width = c.width, a.window = c.window, a.scale = 0.3, a.adds_q = a.adds_k = a.adds_v = adds;
+      a.dropout = {11, 1 / (1 - c.dropout), (uint32_t)(c.dropout * 4294967296.0), 2, 5};
       const size_t n_blocks = (c.length + CKPT_ATTENTION_BLOCK - 1) / CKPT_ATTENTION_BLOCK;
       run(CKPT_KERNEL_attention, &a, c.rows * c.heads * n_blocks);
       run(CKPT_KERNEL_attention_backward, &a, c.rows * c.kv_heads);
@@ -201,11 +208,13 @@ TEST_P(TapeAttention, LevelsEqualReference) {
     });
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Shapes, TapeAttention,
-    testing::Values(AttentionCase{1, 1, 1, 1, 8, 0, false, false}, AttentionCase{2, 70, 2, 1, 16, 0, false, true},
-                    AttentionCase{1, 130, 3, 3, 33, 0, true, false}, AttentionCase{1, 200, 4, 2, 20, 9, false, false},
-                    AttentionCase{1, 64, 2, 2, 64, 64, true, true}, AttentionCase{2, 129, 2, 1, 256, 70, true, true}));
+INSTANTIATE_TEST_SUITE_P(Shapes, TapeAttention,
+                         testing::Values(AttentionCase{1, 1, 1, 1, 8, 0, false, false, 0},
+                                         AttentionCase{2, 70, 2, 1, 16, 0, false, true, 0},
+                                         AttentionCase{1, 130, 3, 3, 33, 0, true, false, 0.1},
+                                         AttentionCase{1, 200, 4, 2, 20, 9, false, false, 0},
+                                         AttentionCase{1, 64, 2, 2, 64, 64, true, true, 0.5},
+                                         AttentionCase{2, 129, 2, 1, 256, 70, true, true, 0.25}));
 
 // A query that sees nothing gives zeros, and no gradient goes anywhere from it.
 TEST(TapeKernels, AFullyMaskedRowIsZeros) {

@@ -189,6 +189,38 @@ TEST_F(Train, AnyRanksAndStagesGiveTheCurveOfOne) {
   }
 }
 
+// Rows are counted over the step, so ranks and accumulation draw alike; evaluation does not drop.
+TEST_F(Train, DropsTheSameOnAnyRanksAndAfterResuming) {
+  fs::copy(data_folder + "gpt2", at("model"));
+  json_t *config = json_load_file((at("model") + "/config.json").c_str(), 0, nullptr);
+  for (const char *key : {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) json_object_set_new(config, key, json_real(0.2));
+  json_dump_file(config, (at("model") + "/config.json").c_str(), 0);
+  json_decref(config);
+  auto dropped = [&](const std::string &out, const std::string &words) {
+    return run("--model " + at("model") + " --data " + data_folder + "rows.jsonl --eval-data " + data_folder +
+               "eval.jsonl -o " + at(out) + " --threads 1 --quiet --max_steps 6 --eval_strategy steps --eval_steps 6 " +
+               words);
+  };
+  const std::string batch = "--per_device_train_batch_size ";
+  ASSERT_EQ(dropped("one", batch + "8 --save_steps 3").code, 0);
+  ASSERT_EQ(dropped("accumulated", batch + "2 --gradient_accumulation_steps 4").code, 0);
+  ASSERT_EQ(dropped("ranks", batch + "4 --ranks 2 --stage 2").code, 0);
+  ASSERT_EQ(dropped("other", batch + "8 --seed 7 --data_seed 42").code, 0);
+  fs::remove_all(at("one/checkpoint-6"));
+  const auto one = log("one");
+  const std::string whole = bytes("one/model.safetensors");
+  ASSERT_EQ(dropped("one", batch + "8 --save_steps 3 --resume last").code, 0);
+  EXPECT_EQ(bytes("one/model.safetensors"), whole);
+  ASSERT_EQ(train("without", batch + "8 --max_steps 6 --quiet --learning_rate 5e-5", "gpt2").code, 0);
+  for (size_t i = 0; i < 6; i++) {
+    EXPECT_NEAR(log("accumulated")[i].loss, one[i].loss, 1e-6 * one[i].loss) << i;
+    EXPECT_NEAR(log("ranks")[i].loss, one[i].loss, 1e-6 * one[i].loss) << i;
+    EXPECT_NE(log("other")[i].loss, one[i].loss) << i;
+    EXPECT_NE(log("without")[i].loss, one[i].loss) << i;
+  }
+  EXPECT_NEAR(log("one", "eval_loss").back().loss, log("ranks", "eval_loss").back().loss, 1e-6);
+}
+
 TEST_F(Train, UnevenRanksGiveTheSameBitsForAnyThreads) {
   const std::string common =
       "--max_steps 8 --quiet --save_steps 4 --per_device_train_batch_size 2 --ranks 3 --stage 2 ";
@@ -343,8 +375,11 @@ TEST_F(Train, SavesAndStopsWhenAsked) {
                               " --threads 1 --learning_rate 5e-3 " + words;
   for (const char *signal : {"TERM", "USR1", "INT"}) {
     const std::string resume = fs::exists(at("run")) ? " --resume last" : "";
-    const std::string script = std::string("bash -c '") + CKPT_BINARY_DIR + "/bin/ckpt-train " + command + resume +
-                               " & pid=$!; sleep 0.6; kill -" + signal + " $pid; wait $pid'";
+    const std::string log = at("run/log.jsonl");  // it has grown: the run has begun
+    const std::string script = "bash -c 'touch -a " + at("before") + "; cp " + log + " " + at("before") +
+                               " 2>/dev/null; " + CKPT_BINARY_DIR + "/bin/ckpt-train " + command + resume +
+                               " & pid=$!; for i in {1..600}; do cmp -s " + log + " " + at("before") + " || [ ! -s " +
+                               log + " ] || break; sleep 0.05; done; kill -" + signal + " $pid; wait $pid'";
     const int status = std::system(script.c_str());
     EXPECT_EQ(WEXITSTATUS(status), 3) << signal;
   }

@@ -17,7 +17,8 @@ const char *const kConfigs[] = {
     R"({"model_type": "llama", "vocab_size": 50, "hidden_size": 24, "intermediate_size": 33, "num_hidden_layers": 2,
         "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 6, "max_position_embeddings": 300,
         "attention_bias": true, "mlp_bias": true})",
-    R"({"model_type": "gpt2", "vocab_size": 50, "n_embd": 24, "n_layer": 2, "n_head": 2, "n_positions": 300})"};
+    R"({"model_type": "gpt2", "vocab_size": 50, "n_embd": 24, "n_layer": 2, "n_head": 2, "n_positions": 300,
+        "resid_pdrop": 0, "embd_pdrop": 0, "attn_pdrop": 0})"};
 
 class ExecutorOf : public testing::TestWithParam<const char *> {
  protected:

@@ -57,6 +57,7 @@ TEST_P(Golden, Logits) {
 TEST_P(Golden, LossAndGradients) {
   ASSERT_EQ(model.status, CKPT_OK) << model.err.message;
   Batch b(golden, "train");
+  b.batch.dropout_key = 0x0123456789ABCDEF, b.batch.first_row = 5;
   for (uint32_t loss_rows : {0, 7}) {
     Executor x(model.model, 3, 20, true, nullptr, 2, loss_rows);
     Load(x);
@@ -84,7 +85,8 @@ TEST_P(Golden, LossAndGradients) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, Golden,
-                         testing::Values("llama", "llama-bias", "mistral", "qwen2", "gpt2", "gpt2-exact"),
+                         testing::Values("llama", "llama-bias", "mistral", "qwen2", "gpt2", "gpt2-exact",
+                                         "gpt2-dropout", "llama-dropout"),
                          [](const auto &which) {
                            std::string name = which.param;
                            name.erase(std::remove(name.begin(), name.end(), '-'), name.end());

@@ -177,7 +177,8 @@ static ckpt_attention_args attention_args(const ckpt_tape_call *call) {
                                .n_kv_heads = a->n_kv_heads,
                                .head_width = a->head_width,
                                .window = a->window,
-                               .scale = a->scale};
+                               .scale = a->scale,
+                               .dropout = ckpt_tape_dropout(call)};
 }
 
 static ckpt_status attention_forward(const ckpt_tape_call *call, ckpt_error *err) {

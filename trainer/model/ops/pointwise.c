@@ -1,4 +1,4 @@
-/* pointwise.c - embedding, silu_mul and gelu.
+/* pointwise.c - embedding, dropout, silu_mul and gelu.
  *
  * embedding: in ids, positions; parameters table [, table of positions]; out hidden. silu_mul: in gate, up. gelu: in x;
  * by tanh, or by erf (is_exact). */
@@ -66,6 +66,47 @@ const ckpt_tape_op ckpt_tape_op_embedding = {.name = "embedding",
                                              .keeps = embedding_keeps,
                                              .forward = embedding_forward,
                                              .backward = embedding_backward};
+
+/* ---- dropout --------------------------------------------------------------------------------------------------------
+ */
+
+static ckpt_status dropout_shapes(ckpt_tape *tape, ckpt_tape_entry *entry, ckpt_error *err) {
+  return ckpt_tape_output(tape, entry, "dropped", ckpt_tape_columns(tape, entry->in[0]), err);
+}
+
+static ckpt_tape_keeps dropout_keeps(const ckpt_tape_entry *entry) {
+  (void)entry;
+  return (ckpt_tape_keeps){.d_in = 1, .d_out = 1};
+}
+
+static ckpt_status drop(const ckpt_tape_call *call, const void *x, void *y, bool adds) {
+  ckpt_dropout_args args = {.x = x,
+                            .y = y,
+                            .n_columns = ckpt_tape_columns(call->tape, call->entry->in[0]),
+                            .length = call->batch->length,
+                            .adds = adds,
+                            .dropout = ckpt_tape_dropout(call)};
+  ckpt_tape_over_rows(call, CKPT_KERNEL_dropout, &args, call->n_tokens, args.n_columns);
+  return CKPT_OK;
+}
+
+static ckpt_status dropout_forward(const ckpt_tape_call *call, ckpt_error *err) {
+  (void)err;
+  return drop(call, call->in[0], call->out[0], false);
+}
+
+static ckpt_status dropout_backward(const ckpt_tape_call *call, ckpt_error *err) {
+  (void)err;
+  return drop(call, call->d_out[0], call->d_in[0], call->adds[0]);
+}
+
+const ckpt_tape_op ckpt_tape_op_dropout = {.name = "dropout",
+                                           .min_in = 1,
+                                           .max_in = 1,
+                                           .shapes = dropout_shapes,
+                                           .keeps = dropout_keeps,
+                                           .forward = dropout_forward,
+                                           .backward = dropout_backward};
 
 /* ---- silu_mul, gelu -------------------------------------------------------------------------------------------------
  */
