@@ -154,6 +154,7 @@ typedef struct ckpt_arch_extents {
 /* The row of a name's pattern, or NULL. */
 const ckpt_arch_shape *ckpt_arch_shape_of(const ckpt_arch *arch, const char *pattern);
 
+/* Compares a tensor's shape with the one that the row and the config give. */
 void ckpt_arch_compare_shape(ckpt_arch_extents *out, const ckpt_arch_shape *row, const ckpt_config *config,
                              const ckpt_tensor *tensor);
 

@@ -114,10 +114,13 @@ def test_llama_perplexity_runs_every_family(folder):
         path, made = os.path.join(data, "dialect", name), os.path.join(folder, name + ".gguf")
         ckpt("convert", path, "-o", made, "--dtype", "f32")
         found = None
-        for _ in range(5):  # it may lose its last lines on exit
-            done = subprocess.run([tool, "-m", made, "-f", text, "-c", str(ctx), "--chunks", str(n_chunks), "-t", "2",
-                                   "-ctk", "f32", "-ctv", "f32"], capture_output=True, text=True, check=True)
-            found = found or re.search(r"PPL = ([0-9.]+) \+/-", done.stdout + done.stderr)
+        for _ in range(20):  # it may lose its last lines on exit
+            done = subprocess.run([tool, "-m", made, "-f", text, "-c", str(ctx), "-b", str(ctx), "--chunks",
+                                   str(n_chunks), "-t", "1", "-ctk", "f32", "-ctv", "f32"], capture_output=True, text=True,
+                                  check=True)
+            found = re.search(r"\[%d\]([0-9.]+)," % n_chunks, done.stdout + done.stderr)
+            if found is not None:
+                break
         tokenizer = AutoTokenizer.from_pretrained(path)
         ids = torch.tensor([int(x) for x in ckpt("tokenize", "--model", made, "-f", text).split()])
         bos = tokenizer.bos_token_id if name.startswith(("llama", "mi")) else None

@@ -73,7 +73,7 @@ typedef struct ckpt_dialect_sampling_key {
   bool is_whole;
 } ckpt_dialect_sampling_key;
 
-extern const ckpt_dialect_sampling_key ckpt_dialect_sampling[];
+extern const ckpt_dialect_sampling_key ckpt_dialect_sampling[]; /* in the converter's order */
 
 /* A model's numbers that transforms go by. */
 typedef struct ckpt_dialect_sizes {
