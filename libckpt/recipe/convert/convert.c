@@ -489,7 +489,7 @@ static ckpt_status refuse_misfit(const ckpt_convert_request *request, const ckpt
   const ckpt_index *from = request->from;
   if (from->misfit == NULL || !to->caps.side_files || from->is_stored || request->keeps_names || request->like != NULL)
     return CKPT_OK;
-  return ckpt_advise(ckpt_fail(err, CKPT_EFORMAT, from->path, from->misfit_tensor, "%s", from->misfit), err,
+  return ckpt_advise(ckpt_fail(err, CKPT_EUNSUPPORTED, from->path, from->misfit_tensor, "%s", from->misfit), err,
                      "%names=stored writes its tensors as they are called, without a config.json");
 }
 
