@@ -324,10 +324,12 @@ typedef struct ckpt_hash_options {
   ckpt_dtype cast;     /* digests the values as this dtype; NONE: as stored */
   const char *include; /* "model" (default), "optimizer" or "all" */
   const ckpt_run_options *run;
+  const char *const *exclude; /* leave out tensors whose names match these patterns (NULL-terminated), or NULL */
 } ckpt_hash_options;
 
 /* Computes the content digest of an index. Reads every byte of its tensors once, and blocks on reading. Fails with
- * EINVAL (include, options), ENOTFOUND, EUNSUPPORTED and EVALUE (cast), EFORMAT, EIO (also if a file changed since it
+ * EINVAL (include, exclude, options), ENOTFOUND (a pattern that matches nothing), EUNSUPPORTED (cast, and
+ * a tensor that is not read), EVALUE (cast), EFORMAT, EIO (also if a file changed since it
  * was opened), ELIMIT, ENOMEM, ECANCELED. */
 CKPT_API CKPT_USE_RESULT ckpt_status ckpt_hash(const ckpt_index *index, const ckpt_hash_options *options,
                                                ckpt_digest *out, ckpt_error *err);

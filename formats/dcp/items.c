@@ -149,6 +149,11 @@ static ckpt_status take_writable(flattener *f, const ckpt_object **value, const 
   return CKPT_OK;
 }
 
+/* Whether an object is a tensor that is not read: it was left out by its name. */
+static bool is_told(const flattener *f, const char *name) {
+  return f->described->objects_of != NULL && ckpt_index_is_unread(f->described->objects_of, name);
+}
+
 static ckpt_status add_item(flattener *f, const ckpt_object *value, ckpt_error *err) {
   char name[CKPT_DCP_NAME_BYTES + 1];
   if (print_name(name, f->path, f->depth) > CKPT_DCP_NAME_BYTES)
@@ -160,6 +165,7 @@ static ckpt_status add_item(flattener *f, const ckpt_object *value, ckpt_error *
     CKPT_TRY(ckpt_dcp_carry(f, &value, err));
     if (value == given && refused != NULL) {
       CKPT_TRY(take_writable(f, &value, name, err));
+      if (value == NULL && is_told(f, name)) return CKPT_OK;
       if (value == NULL) return ckpt_losses_add(f->losses, err, "object %.200s (%s)", name, refused);
       return ckpt_dcp_flattener_add(f, f->path, f->depth, value, err);
     }

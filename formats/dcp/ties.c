@@ -16,7 +16,7 @@ static size_t slot_of(const ckpt_dcp_twins *twins, const ckpt_extent *first) {
 
 static bool is_same_extent(const ckpt_tensor *tensor, const ckpt_extent *a, const ckpt_extent *b) {
   if (a->file != b->file || a->offset != b->offset || a->n_stored != b->n_stored || a->skip != b->skip ||
-      memcmp(a->chain, b->chain, sizeof a->chain) != 0)
+      a->signs != b->signs || memcmp(a->chain, b->chain, sizeof a->chain) != 0)
     return false;
   if (tensor->record->extent_form == CKPT_EXTENT_FLAT) return a->start == b->start && a->count == b->count;
   size_t n = (tensor->record->extent_form == CKPT_EXTENT_STRIDED ? 3 : 2) * (size_t)tensor->rank;

@@ -17,7 +17,7 @@ static uint64_t first_byte(const ckpt_tensor *tensor) { return tensor->extents[0
 
 static bool has_storage(const ckpt_tensor *tensor) {
   return tensor->storage != 0 && tensor->n_extents == 1 && tensor->extents[0].file != CKPT_FILE_LITERAL &&
-         tensor->n_elements != 0 && ckpt_dtype_get(tensor->dtype)->block_elements == 1;
+         tensor->extents[0].signs == 0 && tensor->n_elements != 0 && ckpt_dtype_get(tensor->dtype)->block_elements == 1;
 }
 
 /* Units from the first to behind the last that a tensor touches; they lie in a file, and do not overflow. */
@@ -89,7 +89,7 @@ void ckpt_torch_view_of(ckpt_torch_view *out, const ckpt_tensor *tensor, const c
 ckpt_status ckpt_torch_say_apart(const ckpt_index *described, ckpt_losses *losses, ckpt_error *err) {
   const uint32_t *covers;
   uint32_t *n_members = NULL;
-  ckpt_name_list apart = {.n = 0}, strided = {.n = 0};
+  ckpt_name_list apart = {.n = 0}, strided = {.n = 0}, turned = {.n = 0};
   CKPT_TRY(ckpt_torch_covers(&covers, described, losses->arena, err));
   uint32_t n_storages = 0;
   for (uint32_t i = 0; i < described->n_tensors; i++)
@@ -104,11 +104,16 @@ ckpt_status ckpt_torch_say_apart(const ckpt_index *described, ckpt_losses *losse
     if (tensor->storage != 0 && n_members[tensor->storage] > 1) ckpt_name_list_add(&apart, tensor->name);
     if (tensor->n_extents == 1 && tensor->record->extent_form == CKPT_EXTENT_STRIDED)
       ckpt_name_list_add(&strided, tensor->name);
+    if (tensor->n_extents == 1 && tensor->extents[0].signs != 0) ckpt_name_list_add(&turned, tensor->name);
   }
   free(n_members);
   if (apart.n != 0)
     CKPT_TRY(ckpt_losses_add(losses, err, "memory that tensors share: each of %zu is written for itself (%s)", apart.n,
                              apart.text));
+  if (turned.n != 0)
+    CKPT_TRY(ckpt_losses_add(losses, err,
+                             "the conjugate or negative bit of %zu tensor%s, whose values are written (%s)", turned.n,
+                             ckpt_plural(turned.n), turned.text));
   if (strided.n == 0) return CKPT_OK;
   return ckpt_losses_add(losses, err, "strides of %zu tensor%s, written row-major (%s)", strided.n,
                          ckpt_plural(strided.n), strided.text);

@@ -330,10 +330,9 @@ static void swap_units(uint8_t *bytes, size_t n_bytes, uint32_t unit_bytes) {
     }
 }
 
-/* Turns the signs of numbers from the `at`-th byte of a record on: of all, or of imaginary parts, which are every
- * second. A sign is the highest bit. */
-static void turn_signs(uint8_t *bytes, size_t n_bytes, uint32_t unit_bytes, uint64_t at, const ckpt_record *of) {
-  const uint8_t signs[2] = {of->is_negative ? 0x80 : 0, of->is_negative != of->is_conjugate ? 0x80 : 0};
+/* Turns the signs of numbers from the `at`-th decoded byte on. A sign is the highest bit. */
+static void turn_signs(uint8_t *bytes, size_t n_bytes, uint32_t unit_bytes, uint64_t at, uint8_t of) {
+  const uint8_t signs[2] = {(of & CKPT_SIGNS_EVEN) != 0 ? 0x80 : 0, (of & CKPT_SIGNS_ODD) != 0 ? 0x80 : 0};
   uint64_t number = at / unit_bytes;
   for (size_t i = unit_bytes; i <= n_bytes; i += unit_bytes, number++) bytes[i - 1] ^= signs[number % 2];
 }
@@ -361,7 +360,8 @@ ckpt_status ckpt_reader_read(ckpt_reader *reader, const ckpt_extent *extent, uin
     CKPT_TRY(ckpt_source_read(reader->source, extent->file, extent->offset + at, dst, n_bytes, err));
   }
   if (swaps) swap_units(dst, n_bytes, unit_bytes);
-  if (record.is_negative || record.is_conjugate) turn_signs(dst, n_bytes, unit_bytes, at, &record);
+  const uint8_t signs = extent->signs ^ record.signs;
+  if (signs != 0) turn_signs(dst, n_bytes, unit_bytes, at, signs);
   return CKPT_OK;
 }
 

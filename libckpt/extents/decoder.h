@@ -40,13 +40,13 @@ typedef struct ckpt_record {
   bool is_deflated;               /* else stored */
   bool is_big_endian;             /* elements are to be swapped */
   ckpt_dtype dtype;               /* as the archive says; NONE: it does not */
-  bool is_conjugate, is_negative; /* of what is stored */
+  uint8_t signs;                  /* that are turned: ckpt_extent_signs */
 } ckpt_record;
 
 /* How a tensor lies in its record, in elements. */
 typedef struct ckpt_record_layout {
-  ckpt_dtype dtype;               /* NONE: not said */
-  bool is_conjugate, is_negative; /* of what is stored: floating, and complex where it is a conjugate */
+  ckpt_dtype dtype; /* NONE: not said */
+  uint8_t signs;    /* that are turned: ckpt_extent_signs */
   uint32_t rank;
   uint64_t start, sizes[CKPT_MAX_RANK], strides[CKPT_MAX_RANK];
 } ckpt_record_layout;

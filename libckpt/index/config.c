@@ -228,10 +228,23 @@ bool ckpt_config_extent(const ckpt_config *config, const char *text, uint64_t *o
   }
 }
 
-bool ckpt_config_entry(const ckpt_config *config, const char *key, size_t i, const char **name, double *value) {
+static void *entry_of(const ckpt_config *config, const char *key, size_t i) {
   json_t *found = (json_t *)(uintptr_t)find(config, key);
   void *at = json_object_iter(found);
   while (at != NULL && i-- > 0) at = json_object_iter_next(found, at);
+  return at;
+}
+
+bool ckpt_config_entry_int(const ckpt_config *config, const char *key, size_t i, size_t k, int64_t *value) {
+  void *at = entry_of(config, key, i);
+  const json_t *item = at == NULL ? NULL : json_array_get(json_object_iter_value(at), k);
+  if (!json_is_integer(item)) return false;
+  *value = json_integer_value(item);
+  return true;
+}
+
+bool ckpt_config_entry(const ckpt_config *config, const char *key, size_t i, const char **name, double *value) {
+  void *at = entry_of(config, key, i);
   if (at == NULL) return false;
   const json_t *entry = json_object_iter_value(at);
   *name = json_object_iter_key(at);

@@ -37,6 +37,9 @@ bool ckpt_config_extent(const ckpt_config *config, const char *text, uint64_t *o
  * object. A value that is no finite number is NaN. */
 bool ckpt_config_entry(const ckpt_config *config, const char *key, size_t i, const char **name, double *value);
 
+/* Item k of the list that is the value of such an entry, a whole number; false where there is none. */
+bool ckpt_config_entry_int(const ckpt_config *config, const char *key, size_t i, size_t k, int64_t *value);
+
 /* The value of a dotted key as JSON in ASCII, cut to n - 1 bytes: for messages. */
 void ckpt_config_show(const ckpt_config *config, const char *key, char *out, size_t n);
 

@@ -23,6 +23,13 @@ typedef enum ckpt_decoder {
   CKPT_N_DECODERS
 } ckpt_decoder;
 
+/* Conjugates and negatives of what is stored. Numbers are counted from the decoded range's first byte, so that in
+ * complex dtypes the odd ones are imaginary parts. */
+typedef enum ckpt_extent_signs {
+  CKPT_SIGNS_EVEN = 1,
+  CKPT_SIGNS_ODD = 2
+} ckpt_extent_signs;
+
 typedef enum ckpt_extent_form {
   CKPT_EXTENT_FLAT,
   CKPT_EXTENT_BOX,
@@ -36,7 +43,8 @@ struct ckpt_extent {
   uint64_t skip;     /* decoded bytes before the extent's first unit */
   uint32_t file;     /* number in the index's source, or CKPT_FILE_LITERAL */
   uint8_t chain[2];  /* ckpt_decoder; RAW ends it */
-  uint16_t pad;      /* zero */
+  uint8_t signs;     /* that are turned once it is decoded: ckpt_extent_signs */
+  uint8_t pad;       /* zero */
   union {
     struct {
       uint64_t start, count; /* FLAT: units [start, start + count) of the row-major tensor */

@@ -11,7 +11,8 @@ static void view_extent(const ckpt_index *index, const ckpt_tensor *tensor, cons
                         ckpt_extent_view *out) {
   ckpt_extent_view view = {.struct_size = out->struct_size, .flat = tensor->record->extent_form == CKPT_EXTENT_FLAT};
   if (extent->file != CKPT_FILE_LITERAL) { /* what a literal has in `offset` is its value */
-    view.raw = is_raw && extent->chain[0] == CKPT_DECODE_RAW && tensor->record->extent_form != CKPT_EXTENT_STRIDED;
+    view.raw = is_raw && extent->chain[0] == CKPT_DECODE_RAW && extent->signs == 0 &&
+               tensor->record->extent_form != CKPT_EXTENT_STRIDED;
     view.offset = extent->offset + (view.raw ? extent->skip : 0);
     view.n_bytes = extent->n_stored - (view.raw ? extent->skip : 0);
     if (ckpt_source_root(index->source)[0] != '\0') view.file = ckpt_source_path(index->source, extent->file);
@@ -67,7 +68,7 @@ bool ckpt_tensor_same_shape(const ckpt_tensor *a, const ckpt_tensor *b) {
 
 static bool is_same_extent(const ckpt_tensor *tensor, const ckpt_extent *a, const ckpt_extent *b) {
   if (a->file != b->file || a->offset != b->offset || a->n_stored != b->n_stored || a->skip != b->skip ||
-      memcmp(a->chain, b->chain, sizeof a->chain) != 0)
+      a->signs != b->signs || memcmp(a->chain, b->chain, sizeof a->chain) != 0)
     return false;
   if (tensor->record->extent_form == CKPT_EXTENT_FLAT) return a->start == b->start && a->count == b->count;
   uint64_t units[CKPT_MAX_RANK];

@@ -102,8 +102,33 @@ ckpt_status ckpt_expr_memory(ckpt_expr **out, ckpt_plan *plan, ckpt_dtype dtype,
   return ckpt_expr_memory_in(out, &plan->arena, dtype, rank, shape, data, err);
 }
 
+static ckpt_status make_cast(ckpt_expr **out, ckpt_arena *arena, const ckpt_op *op, ckpt_expr *x, ckpt_dtype dtype,
+                             ckpt_error *err) {
+  CKPT_TRY(ckpt_expr_new(out, arena, op, dtype, x->rank, x->shape, 1, err));
+  (*out)->args[0] = x;
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_expr_round_in(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *x, ckpt_dtype dtype, ckpt_error *err) {
+  *out = x;
+  return x->dtype == dtype ? CKPT_OK : make_cast(out, arena, &ckpt_op_round, x, dtype, err);
+}
+
+/* Takes what is rounded in place of what rounds it; the dtype is for round_again, NONE where nothing rounds. */
+static ckpt_dtype before_rounding(ckpt_expr **x) {
+  if ((*x)->op != &ckpt_op_round) return CKPT_DTYPE_NONE;
+  const ckpt_dtype dtype = (ckpt_dtype)(*x)->dtype;
+  *x = (*x)->args[0];
+  return dtype;
+}
+
+static ckpt_status round_again(ckpt_expr **x, ckpt_arena *arena, ckpt_dtype dtype, ckpt_error *err) {
+  return dtype == CKPT_DTYPE_NONE ? CKPT_OK : ckpt_expr_round_in(x, arena, *x, dtype, err);
+}
+
 ckpt_status ckpt_expr_cast_in(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *x, ckpt_dtype dtype, ckpt_error *err) {
   CKPT_TRY(ckpt_expr_check_dtype(dtype, err));
+  if (x->dtype != dtype) (void)before_rounding(&x);
   if (x->dtype == dtype) {
     *out = x;
     return CKPT_OK;
@@ -116,9 +141,7 @@ ckpt_status ckpt_expr_cast_in(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *x, 
     return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL,
                      "no cast from %s to %s (only floating-point dtypes are cast, to one another: choose one of them)",
                      ckpt_dtype_name(x->dtype), ckpt_dtype_name(dtype));
-  CKPT_TRY(ckpt_expr_new(out, arena, &ckpt_op_cast, dtype, x->rank, x->shape, 1, err));
-  (*out)->args[0] = x;
-  return CKPT_OK;
+  return make_cast(out, arena, &ckpt_op_cast, x, dtype, err);
 }
 
 ckpt_status ckpt_expr_cast(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *x, ckpt_dtype dtype, ckpt_error *err) {
@@ -142,10 +165,11 @@ ckpt_status ckpt_expr_slice_in(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *x,
   ckpt_slice_params *params = ckpt_arena_alloc(arena, sizeof *params);
   CKPT_TRY_ALLOC(params, err);
   *params = (ckpt_slice_params){axis, start, count};
+  const ckpt_dtype rounded = before_rounding(&x);
   CKPT_TRY(ckpt_expr_new(out, arena, &ckpt_op_slice, x->dtype, x->rank, shape, 1, err));
   (*out)->args[0] = x;
   (*out)->params = params;
-  return CKPT_OK;
+  return round_again(out, arena, rounded, err);
 }
 
 ckpt_status ckpt_expr_permute_in(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *x, const uint32_t *order,
@@ -167,10 +191,11 @@ ckpt_status ckpt_expr_permute_in(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *
     *out = x;
     return CKPT_OK;
   }
+  const ckpt_dtype rounded = before_rounding(&x);
   CKPT_TRY(ckpt_expr_new(out, arena, &ckpt_op_permute, x->dtype, x->rank, shape, 1, err));
   (*out)->args[0] = x;
   (*out)->params = params;
-  return CKPT_OK;
+  return round_again(out, arena, rounded, err);
 }
 
 ckpt_status ckpt_expr_permute(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *x, const uint32_t *order, ckpt_error *err) {
@@ -179,17 +204,29 @@ ckpt_status ckpt_expr_permute(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *x, co
 
 ckpt_status ckpt_expr_reshape_in(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *x, uint32_t rank, const uint64_t *shape,
                                  ckpt_error *err) {
+  const ckpt_dtype rounded = before_rounding(&x);
   CKPT_TRY(ckpt_expr_new(out, arena, &ckpt_op_reshape, x->dtype, rank, shape, 1, err));
   if ((*out)->n_elements != x->n_elements)
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "reshape of %llu element%s to %llu", (ull)x->n_elements,
                      ckpt_plural(x->n_elements), (ull)(*out)->n_elements);
   (*out)->args[0] = x;
-  return CKPT_OK;
+  return round_again(out, arena, rounded, err);
 }
 
 ckpt_status ckpt_expr_reshape(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *x, uint32_t rank, const uint64_t *shape,
                               ckpt_error *err) {
   return ckpt_expr_reshape_in(out, &plan->arena, x, rank, shape, err);
+}
+
+/* The dtype that a concat is rounded to, as some of its parts are and all others are exact in f32; else NONE. */
+static ckpt_dtype rounding_of(ckpt_expr *const *parts, uint32_t n) {
+  const uint8_t dtype = parts[0]->dtype;
+  bool is_any = false, are_exact = dtype == CKPT_F16 || dtype == CKPT_BF16;
+  for (uint32_t i = 0; i < n; i++) {
+    is_any = is_any || parts[i]->op == &ckpt_op_round;
+    are_exact = are_exact && parts[i]->dtype == dtype;
+  }
+  return is_any && are_exact ? (ckpt_dtype)dtype : CKPT_DTYPE_NONE;
 }
 
 ckpt_status ckpt_expr_concat_in(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *const *xs, uint32_t n, uint32_t axis,
@@ -207,10 +244,12 @@ ckpt_status ckpt_expr_concat_in(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *c
   ckpt_axis_params *params = ckpt_arena_alloc(arena, sizeof *params);
   CKPT_TRY_ALLOC(params, err);
   params->axis = axis;
-  CKPT_TRY(ckpt_expr_new(out, arena, &ckpt_op_concat, xs[0]->dtype, xs[0]->rank, shape, n, err));
-  memcpy((*out)->args, xs, n * sizeof *xs);
+  const ckpt_dtype rounded = rounding_of(xs, n);
+  const ckpt_dtype dtype = rounded != CKPT_DTYPE_NONE ? CKPT_F32 : (ckpt_dtype)xs[0]->dtype;
+  CKPT_TRY(ckpt_expr_new(out, arena, &ckpt_op_concat, dtype, xs[0]->rank, shape, n, err));
+  for (uint32_t i = 0; i < n; i++) CKPT_TRY(ckpt_expr_cast_in(&(*out)->args[i], arena, xs[i], dtype, err));
   (*out)->params = params;
-  return CKPT_OK;
+  return round_again(out, arena, rounded, err);
 }
 
 ckpt_status ckpt_expr_concat(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *const *xs, uint32_t n, uint32_t axis,

@@ -109,6 +109,9 @@ struct ckpt_expr {
 #include "libckpt/plan/ops.def"
 #undef CKPT_OP
 
+/* Whether it rounds to another dtype. */
+static inline bool ckpt_op_is_cast(const ckpt_op *op) { return op == &ckpt_op_cast || op == &ckpt_op_round; }
+
 /* EINVAL for an invalid dtype. */
 ckpt_status ckpt_expr_check_dtype(ckpt_dtype dtype, ckpt_error *err);
 
@@ -125,6 +128,9 @@ ckpt_status ckpt_expr_memory_in(ckpt_expr **out, ckpt_arena *arena, ckpt_dtype d
                                 const uint64_t *shape, const void *data, ckpt_error *err); /* as above */
 ckpt_status ckpt_expr_cast_in(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *x, ckpt_dtype dtype,
                               ckpt_error *err); /* as above */
+/* x, which is computed, in the dtype that its tensor has: a cast that a later one takes the place of. Slices,
+ * permutations, reshapes, concats and checks of it are under it. */
+ckpt_status ckpt_expr_round_in(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *x, ckpt_dtype dtype, ckpt_error *err);
 ckpt_status ckpt_expr_slice_in(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *x, uint32_t axis, uint64_t start,
                                uint64_t count, ckpt_error *err); /* as above */
 ckpt_status ckpt_expr_permute_in(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *x, const uint32_t *order,

@@ -211,8 +211,9 @@ static ckpt_status check_size(const char *name, const ckpt_expr *expr, ckpt_erro
  */
 static void keep_storage(ckpt_tensor *described, const ckpt_tensor *read, bool is_as_read) {
   described->storage = read->storage;
-  const bool is_literal = read->n_extents == 1 && read->extents[0].file == CKPT_FILE_LITERAL;
-  if (!is_as_read || (read->storage == 0 && !is_literal && read->record->extent_form != CKPT_EXTENT_STRIDED)) return;
+  const bool is_one = read->n_extents == 1;
+  const bool is_special = is_one && (read->extents[0].file == CKPT_FILE_LITERAL || read->extents[0].signs != 0);
+  if (!is_as_read || (read->storage == 0 && !is_special && read->record->extent_form != CKPT_EXTENT_STRIDED)) return;
   described->extents = read->extents;
   described->n_extents = read->n_extents;
   described->record->extent_form = read->record->extent_form;
@@ -296,7 +297,7 @@ static void print_expr(char *line, size_t n_line, const ckpt_expr *node, int dep
     if (i != 0) append(line, n_line, ", ");
     print_expr(line, n_line, node->args[i], depth + 1);
   }
-  if (node->op == &ckpt_op_cast) append(line, n_line, ", %s", ckpt_dtype_name(node->dtype));
+  if (ckpt_op_is_cast(node->op)) append(line, n_line, ", %s", ckpt_dtype_name(node->dtype));
   append(line, n_line, ")");
 }
 

@@ -24,7 +24,7 @@ static bool is_in_place(const ckpt_plan *plan, const ckpt_layout *layout, const 
   const ckpt_tensor *tensor = expr->tensor;
   const ckpt_extent *extent = tensor->extents;
   if (tensor->n_extents != 1 || tensor->record->extent_form != CKPT_EXTENT_FLAT ||
-      extent->chain[0] != CKPT_DECODE_RAW || extent->file == CKPT_FILE_LITERAL ||
+      extent->chain[0] != CKPT_DECODE_RAW || extent->signs != 0 || extent->file == CKPT_FILE_LITERAL ||
       extent->offset + extent->skip != segment->offset)
     return false;
   if (from->source == NULL) *from = (original){expr->index->source, extent->file};

@@ -52,6 +52,20 @@ def attributes():
                                 "p.scales.0": numbers(1, 1), "p.scales.1.0": numbers(2, 1)})
 
 
+def signs():
+    """Conjugates and negatives: a bit beside the bytes, alone and with views of what others are views of too."""
+    z, r = torch.complex(numbers(2, 3), -numbers(2, 3)), numbers(3, 2)
+    views = {"plain": z, "conj": z.conj(), "mH": z.mH, "both": torch._neg_view(z.conj()), "row": z.conj()[1],
+             "imag": torch.complex(numbers(2), numbers(2)).conj().imag, "neg": torch._neg_view(r),
+             "column": torch._neg_view(r).t()[1], "half": torch._neg_view(numbers(3).half()),
+             "double": torch._neg_view(numbers(2).double())}
+    values = {name: view.resolve_conj().resolve_neg() for name, view in views.items()}
+    save("signs", views, values)
+    save("signs-legacy", views, values, _use_new_zipfile_serialization=False)
+    repacked("signs-deflated", "signs", lambda name, data: data, zipfile.ZIP_DEFLATED)
+    expect("signs-deflated", values)
+
+
 def random_states():
     """As transformers' Trainer saves them, with numpy's own state; and what else numpy's numbers are pickled as."""
     states = {"python": (3, (1, 2, 3), None), "numpy": numpy.random.RandomState(1).get_state(), "cpu": numbers(2),
@@ -280,7 +294,8 @@ def main():
                "wide": torch.zeros(1, 1, 1, 1, 1, 1, 1, 1, 1)}
     save("refused", refused, {"half": numbers(2), "bits.storage": torch.zeros(2, dtype=torch.uint8),
                               "complex32.storage": torch.zeros(8, dtype=torch.uint8),
-                              "conj.storage": torch.ones(2, dtype=torch.complex64).view(torch.uint8)})
+                              "conj": torch.ones(2, dtype=torch.complex64).conj().resolve_conj()})
+    signs()
     by_rows = torch.quantize_per_channel(torch.arange(12.0).reshape(4, 3), torch.tensor([0.5, 1.0, 2.0, 4.0]).double(),
                                          torch.tensor([0, 1, 2, 3]), 0, torch.qint8)
     by_columns = torch.quantize_per_channel(torch.arange(6.0).reshape(2, 3), torch.tensor([0.5, 1.0, 2.0]),

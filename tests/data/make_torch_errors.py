@@ -245,7 +245,7 @@ OBJECTS = {
     "noted-dtype": tensor(storage("ComplexHalfStorage")),
     "noted-storage-class": tensor(storage("WeirdStorage")),
     "noted-conjugate": pickled(dict_of({"w": view(f, 0, (6,), (1,), dict_of({"conj": b"I01\n"}))}) + b"."),
-    "noted-negative": pickled(dict_of({"w": view(f, 0, (6,), (1,), dict_of({"neg": b"I01\n"}))}) + b"."),
+    "noted-negative": pickled(dict_of({"w": view(storage("IntStorage"), 0, (6,), (1,), dict_of({"neg": b"I01\n"}))}) + b"."),
     "noted-code-that-runs": pickled(dict_of({"w": view(), "x": name("posix", "system") + tuple_of(text("id")) + b"R"}) + b"."),
     "noted-class-unknown": pickled(dict_of({"w": view(), "x": name("app", "Config") + b")\x81"}) + b"."),
 }

@@ -80,21 +80,21 @@ def test_collections_stay(folder):
 
 
 def odd():
-    """Tensors that torch pickles as calls of their own: quantized, sparse, meta, conjugate."""
+    """Tensors that torch pickles as calls of their own: quantized, sparse, meta."""
     generator = torch.Generator().manual_seed(1)
     x = torch.rand(4, 3, generator=generator)
     return {"q": torch.quantize_per_tensor(x, 0.1, 2, torch.quint8),
             "rows": torch.quantize_per_channel(x, torch.rand(4) + 0.1, torch.arange(4), 0, torch.qint8),
             "packed": torch.quantize_per_tensor(x, 0.125, 1, torch.quint4x2),
             "coo": torch.eye(3).to_sparse(), "csr": torch.eye(3).to_sparse_csr(),
-            "meta": torch.empty(3, 4, device="meta"), "conj": torch.randn(2, 2, dtype=torch.complex64).conj()}
+            "meta": torch.empty(3, 4, device="meta")}
 
 
 def values(tensor):
     if tensor.is_meta:
         return tensor.shape, tensor.stride(), tensor.dtype
     if not tensor.is_quantized:
-        return tensor.layout, tensor.is_conj(), tensor.resolve_conj().to_dense().tolist()
+        return tensor.layout, tensor.to_dense().tolist()
     return bytes(tensor.untyped_storage()), tensor.dtype, tensor.qscheme(), tensor.dequantize().tolist()
 
 
@@ -120,6 +120,24 @@ def test_attributes_of_tensors_that_are_calls(folder):
     q = marked(odd()["q"], deep=[torch.ones(1)], bad=[fractions.Fraction(1, 2)])
     found, said = through(folder, {"w": torch.ones(2), "q": q})
     assert list(vars(found["q"])) == ["deep", "bad"] and found["q"].bad == [None] and "fractions.Fraction at q.bad.0 (no" in said
+
+
+def test_conjugates_and_negatives(folder):
+    """Values that torch sees, from both forms of torch files: one digest as DCP's, and torch loads them again."""
+    z, r = torch.randn(5, 3, 2, dtype=torch.complex64), torch.randn(4, 3, dtype=torch.float64)
+    whole = {"conj": z.conj(), "mH": z.mH, "permuted": z.conj().permute(2, 0, 1), "neg": torch._neg_view(r),
+             "negT": torch._neg_view(r).t(), "both": torch._neg_view(z.conj()), "imag": z.clone().conj().imag,
+             "half": torch._neg_view(r.half()), "row": z.conj()[3, 1], "plain": z,
+             "parameter": torch.nn.Parameter(torch.randn(3, dtype=torch.complex128).conj(), requires_grad=False)}
+    dcp.save(whole, checkpoint_id=os.path.join(folder, "dcp"), no_dist=True)
+    wanted = digest(os.path.join(folder, "dcp"))
+    for is_zip in (True, False):
+        path, out = (os.path.join(folder, f"{name}-{is_zip}.pt") for name in ("signs", "out"))
+        torch.save(whole, path, _use_new_zipfile_serialization=is_zip)
+        assert digest(path) == wanted, is_zip
+        assert "the conjugate or negative bit of 10 tensors" in ckpt("convert", path, "-o", out, "--json")
+        found = torch.load(out)
+        assert all(torch.equal(found[name], tensor) for name, tensor in whole.items()), is_zip
 
 
 def test_attributes_in_dcp(folder):

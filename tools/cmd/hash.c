@@ -60,24 +60,35 @@ static ckpt_status add_side_files(const hashed *out, const ckpt_args *args, cons
   return status;
 }
 
+/* Leaves out what --exclude says; nothing that is not read is passed over. */
+static ckpt_status choose(ckpt_hashing *hashing, ckpt_args *args, ckpt_error *err) {
+  const char *const *exclude;
+  CKPT_TRY(ckpt_args_texts(&exclude, args, "exclude", err));
+  return ckpt_hashing_choose(hashing, exclude, true, err);
+}
+
 /* A digest of none of its tensors would be that of every such checkpoint. */
 static ckpt_status check_included(const ckpt_hashing *hashing, ckpt_error *err) {
   const size_t n = ckpt_index_count(hashing->from);
   for (size_t i = 0; i < n; i++)
     if (ckpt_hashing_at(hashing, i) != NULL) return CKPT_OK;
   if (n == 0) return CKPT_OK;
+  if (hashing->is_left_out != NULL)
+    return ckpt_fail(err, CKPT_ENOTFOUND, NULL, NULL, "nothing to hash: --exclude leaves none of its %zu tensor%s", n,
+                     ckpt_plural(n));
   return ckpt_fail(err, CKPT_ENOTFOUND, NULL, NULL,
                    "nothing to hash: none of its %zu tensor%s is of --include %s (--include all takes all of them)", n,
                    ckpt_plural(n), hashing->include);
 }
 
-static ckpt_status hash_index(hashed *out, const ckpt_args *args, const ckpt_index *index, ckpt_error *err) {
+static ckpt_status hash_index(hashed *out, ckpt_args *args, const ckpt_index *index, ckpt_error *err) {
   const ckpt_hash_options hash_options = {.struct_size = sizeof hash_options,
                                           .cast = ckpt_args_dtype(args, "cast"),
                                           .include = ckpt_args_text(args, "include", "model")};
   ckpt_hashing hashing = {0};
   bool is_printed = false;
   ckpt_status status = ckpt_hashing_start(&hashing, index, &hash_options, err);
+  if (status == CKPT_OK) status = choose(&hashing, args, err);
   if (status == CKPT_OK) status = check_included(&hashing, err);
   if (status == CKPT_OK) {
     ckpt_proof proof = ckpt_hashing_proof(&hashing);
@@ -450,7 +461,7 @@ static int run_files(ckpt_args *args) {
 
 /* What the table cannot say about which options go together. */
 static ckpt_status check_args(const ckpt_args *args, ckpt_error *err) {
-  static const char *const digest_only[] = {"tensors", "output", "cast", "include", "allow-overflow"};
+  static const char *const digest_only[] = {"tensors", "output", "cast", "include", "exclude", "allow-overflow"};
   bool is_check = ckpt_args_has(args, "check"), is_files = ckpt_args_has(args, "files");
   if (is_check && is_files) return ckpt_args_fail(args, err, "--check and --files exclude each other");
   if (is_check && args->n_inputs != 0)
@@ -486,7 +497,7 @@ static int run(ckpt_args *args) {
 const ckpt_verb ckpt_verb_hash = {
     .name = "hash",
     .forms =
-        "hash PATH... [--tensors] [--cast DTYPE] [--include WHAT] [-o MANIFEST]\n"
+        "hash PATH... [--tensors] [--cast DTYPE] [--include WHAT] [--exclude PATTERN] [-o MANIFEST]\n"
         "hash --check FILE\n"
         "hash --files PATH...",
     .summary = "content digest, independent of format and shards",
@@ -495,10 +506,10 @@ const ckpt_verb ckpt_verb_hash = {
         "same digest in every format, however its files are sharded, ordered or named. A note tells where a "
         "format lost bits or tensors; compare such models with --cast f32.\n"
         "\n"
-        "A manifest (-o) records each tensor's digest, the naming, --include and --cast. Without --cast it "
+        "A manifest (-o) records each tensor's digest, the naming, --include, --exclude and --cast. Without --cast it "
         "also records the SHA-256 of the side files. `ckpt verify --manifest` names the tensors and files "
-        "that differ from it. With --check, give the same --cast, --include, --names and --like as when the "
-        "list was made.\n"
+        "that differ from it. With --check, give the same --cast, --include, --exclude, --names and --like as when "
+        "the list was made. A tensor that is named but cannot be read is an error; --exclude leaves it out.\n"
         "\n"
         "  ckpt hash llama/ > llama.sum && ckpt hash --check llama.sum",
     .json =

@@ -85,11 +85,14 @@ const ckpt_verb ckpt_verb_merge = {
     .forms = "merge [BASE] --adapter DIR[=SCALE]... -o OUT [--to FORMAT] [--dtype [PATTERN=]DTYPE]...",
     .summary = "merge LoRA adapters into their model",
     .details =
-        "Each merged tensor is base + scale * B x A in f32, rounded once to the base's dtype or --dtype; the rest is "
-        "the base's own. DIR is a folder that PEFT saved (LoRA, rsLoRA, DoRA of linear layers, embeddings, "
-        "modules_to_save, biases); every tensor in it is used, or refused by name. The order of several adapters "
-        "changes no byte. Without BASE it is the one that the adapter's config names. --adapter works in the same way "
-        "for every verb that reads a model.\n\n"
+        "Each merged tensor is base + scale * B x A in f32, rounded once to what is written: the base's dtype or "
+        "--dtype. "
+        "The rest is the base's own. DIR is a folder that PEFT saved (LoRA, rsLoRA, DoRA); every tensor in it is used, "
+        "or "
+        "refused by name. The order of several adapters changes no byte. Without BASE it is the one that the adapter's "
+        "config names. Weights that are tied stay so, or are refused: --tied untie makes two tensors of them. "
+        "--adapter "
+        "works in the same way for every verb that reads a model.\n\n"
         "  ckpt merge base/ --adapter lora/ -o merged/\n"
         "  ckpt quantize base/ --adapter lora/ --type Q4_K_M -o merged-Q4_K_M.gguf",
     .json = "as convert",

@@ -36,6 +36,9 @@ static ckpt_status check_args(ckpt_verification *v, ckpt_error *err) {
     return ckpt_args_fail(v->args, err, "--digest is of the model as stored, %s is of --include %s%s%s (one at a time)",
                           manifest, v->expected->include, v->cast == CKPT_DTYPE_NONE ? "" : " --cast ",
                           v->cast == CKPT_DTYPE_NONE ? "" : ckpt_dtype_name(v->cast));
+  if (v->has_digest && v->expected->n_exclude != 0)
+    return ckpt_args_fail(v->args, err, "--digest is of the whole model, %s leaves tensors out (one at a time)",
+                          manifest);
   return CKPT_OK;
 }
 
@@ -127,6 +130,7 @@ static ckpt_status run_reading(reading *r, ckpt_error *err) {
     hashing.cast = v->expected->cast;
   }
   CKPT_TRY(ckpt_hashing_start(&r->hashing, index, &hashing, err));
+  if (v->expected != NULL) CKPT_TRY(ckpt_hashing_choose(&r->hashing, v->expected->exclude, false, err));
   ckpt_proof proof = {.n = index->n_tensors, .arg = r, .add = add_slice, .take = take_slice, .pass = pass_tensor};
   proof.allow_overflow = true; /* a cast is the manifest's affair */
   for (uint32_t i = 0; i < index->n_tensors; i++) proof.n_bytes += index->tensors[i].n_bytes;

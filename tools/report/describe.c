@@ -102,9 +102,9 @@ static ckpt_status describe_stale(const ckpt_described *d, const ckpt_output *ou
   if (output->format->caps.side_files) CKPT_TRY(ckpt_index_quantization(output->described, &quantization, err));
   if (!quantization.is_stated || quantization.is_present) return CKPT_OK;
   *note = ckpt_arena_printf(d->arena,
-                            "config.json says quantization_config (%s), but no tensor is quantized: transformers will "
-                            "miss the scales (remove it from config.json)",
-                            quantization.method);
+                            "config.json says %s (%s), but no tensor is quantized: whoever loads it will miss the "
+                            "scales (remove it from config.json)",
+                            quantization.key, quantization.method);
   CKPT_TRY_ALLOC(*note, err);
   return CKPT_OK;
 }

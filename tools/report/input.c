@@ -74,9 +74,16 @@ ckpt_status ckpt_input_split_adapter(ckpt_adapter_request *out, const char *text
   return CKPT_OK;
 }
 
-static ckpt_status merge_all(ckpt_input *out, const ckpt_adapter_request *requests, uint32_t n, ckpt_error *err) {
+static ckpt_status merge_all(ckpt_input *out, const ckpt_args *args, const ckpt_adapter_request *requests, uint32_t n,
+                             ckpt_error *err) {
+  static const char *const tied[] = {"keep", "untie", "error"};
+  const char *asked = ckpt_args_text(args, "tied", "keep");
+  ckpt_adapter_options options = {.allow_noop = ckpt_args_has(args, "allow-noop"),
+                                  .allow_partial = ckpt_args_has(args, "allow-partial")};
   ckpt_index *merged;
-  CKPT_TRY(ckpt_adapters_open(&out->adapters, out->index, requests, n, err));
+  for (uint32_t i = 0; i < sizeof tied / sizeof *tied; i++)
+    if (strcmp(asked, tied[i]) == 0) options.tied = (ckpt_adapter_tied)i;
+  CKPT_TRY(ckpt_adapters_open(&out->adapters, out->index, requests, n, &options, err));
   CKPT_TRY(ckpt_adapters_merge(&merged, out->adapters, err));
   out->base = out->index;
   out->index = merged;
@@ -102,7 +109,7 @@ static ckpt_status merge_adapters(ckpt_input *out, const ckpt_args *args, uint32
   for (uint32_t at = 0; status == CKPT_OK && (arg = ckpt_args_next(args, "adapter", &at)) != NULL;)
     if (n_paths == 1 || arg->after == (int64_t)number)
       status = ckpt_input_split_adapter(&requests[n++], arg->text, err);
-  if (status == CKPT_OK && n != 0) status = merge_all(out, requests, n, err);
+  if (status == CKPT_OK && n != 0) status = merge_all(out, args, requests, n, err);
   for (uint32_t i = 0; i < n; i++) free((char *)(uintptr_t)requests[i].path);
   free(requests);
   return status;

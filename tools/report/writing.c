@@ -196,16 +196,6 @@ static ckpt_status refuse_left(const job *j, ckpt_error *err) {
   return CKPT_OK;
 }
 
-/* Of what is not read the output has not even the names, where what loaded the input would look for them. */
-static ckpt_status refuse_unread(const job *j, ckpt_error *err) {
-  const ckpt_index *index = j->input.index;
-  const ckpt_name_list unread = ckpt_unread_list(index, j->options.include, j->plan->outputs[0].format->caps.unread);
-  if (unread.n == 0) return CKPT_OK;
-  return ckpt_fail(err, CKPT_EUNSUPPORTED, index->path, NULL,
-                   "%zu tensor%s not read (%s): the output would lack %s (convert writes what it can hold)", unread.n,
-                   unread.n == 1 ? " that is" : "s that are", unread.text, unread.n == 1 ? "it" : "them");
-}
-
 static ckpt_status make_plan(job *j, const ckpt_run_options *run, ckpt_error *err) {
   CKPT_TRY(refuse_part(j, err));
   CKPT_TRY(make_request(j, err));
@@ -221,7 +211,7 @@ static ckpt_status make_plan(job *j, const ckpt_run_options *run, ckpt_error *er
     return ckpt_fail(err, CKPT_EUNSUPPORTED, j->plan->outputs[0].path, NULL,
                      "%s cannot hold %s (convert writes what it can hold)", j->plan->outputs[0].format->name,
                      losses->texts[n_left_out]);
-  return j->writing->drops_nothing ? refuse_unread(j, err) : CKPT_OK;
+  return CKPT_OK;
 }
 
 /* ---- --plan ------------------------------------------------------------------------------------------------------ */

@@ -39,7 +39,7 @@ ckpt_status ckpt_dump_logits(ckpt_rank *r, const char *path, ckpt_error *err) {
                            job->options->packing == CKPT_PACKING_DOCUMENT, &r->sample, err));
   ckpt_token_batch batch = r->eval_batch.batch;
   ckpt_forward_result result;
-  if (job->lora != NULL)
+  if (r->merged != NULL)
     CKPT_TRY(ckpt_lora_merge(job->lora, r->device, r->merged, r->norms, r->base, r->sharded->weights, err));
   CKPT_TRY(ckpt_rank_executor(r, batch.n_rows, batch.length, err));
   batch.logits = calloc((size_t)batch.n_rows * batch.length, job->model->vocabulary * sizeof(float));

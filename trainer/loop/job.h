@@ -50,10 +50,12 @@ typedef struct ckpt_rank {
   ckpt_device *device;
   ckpt_sharded *sharded;
   ckpt_executor *executor;
-  float *base, *merged, *merged_gradients; /* of an adapter: the model's weights, with it, and their gradients */
-  float *norms;                            /* of DoRA's rows */
-  uint32_t max_rows, max_length;           /* of the executor */
-  ckpt_loaded *batches;                    /* of a step */
+  float *base;                      /* of an adapter: the model's weights */
+  float *merged, *merged_gradients; /* with it, and their gradients, where some run merged; else NULL */
+  float *norms;                     /* of DoRA's rows */
+  ckpt_parameter_place *places;     /* of an adapter: where the executor finds each parameter */
+  uint32_t max_rows, max_length;    /* of the executor */
+  ckpt_loaded *batches;             /* of a step */
   ckpt_loaded eval_batch;
   ckpt_sample sample;
   ckpt_progress_state state;

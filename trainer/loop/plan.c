@@ -21,7 +21,8 @@ static ckpt_status plan_executor(ckpt_executor_memory *out, const ckpt_job *job,
                                          .max_rows = (uint32_t)job->order.batch,
                                          .max_length = length,
                                          .n_threads = job->n_threads,
-                                         .has_backward = true};
+                                         .has_backward = true,
+                                         .recomputes = job->arguments->gradient_checkpointing};
   return ckpt_executor_plan(out, job->model, &options, err);
 }
 
@@ -43,9 +44,10 @@ ckpt_status ckpt_job_plan(const ckpt_job *job, ckpt_error *err) {
   for (uint32_t r = 0; r < n_ranks; r++) {
     ckpt_sharded_memory m;
     ckpt_sharded_plan(&m, job->trained, stage, r, n_ranks);
-    if (job->lora != NULL) { /* the model's weights, with the adapter, and their gradients */
-      m.weights += 2 * job->model->n_flat * sizeof(float);
-      m.gradients += job->model->n_flat * sizeof(float);
+    if (job->lora != NULL) { /* the model's weights; where some run merged, those and their gradients */
+      const uint64_t base = job->model->n_flat * sizeof(float);
+      m.weights += job->lora->n_merged == 0 ? base : 2 * base;
+      m.gradients += job->lora->n_merged == 0 ? 0 : base;
     }
     const uint64_t sum = m.weights + m.gradients + m.moments + m.summed + activations.arena + activations.state;
     total += sum;

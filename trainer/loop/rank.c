@@ -36,14 +36,22 @@ static float *new_flat(const ckpt_model *model) {
 /* The model that is adapted, and what the adapter begins with. */
 static ckpt_status begin_lora(ckpt_rank *r, ckpt_error *err) {
   const ckpt_job *job = r->job;
+  const bool is_merged = job->lora->n_merged != 0;
   r->base = new_flat(job->model);
-  r->merged = new_flat(job->model);
-  r->merged_gradients = new_flat(job->model);
+  r->merged = is_merged ? new_flat(job->model) : NULL;
+  r->merged_gradients = is_merged ? new_flat(job->model) : NULL;
   r->norms = calloc(job->lora->n_norms + 1, sizeof *r->norms);
-  if (r->base == NULL || r->merged == NULL || r->merged_gradients == NULL || r->norms == NULL)
+  r->places = calloc((size_t)job->model->n_parameters + job->lora->table.n_parameters, sizeof *r->places);
+  if (r->base == NULL || r->norms == NULL || r->places == NULL ||
+      (is_merged && (r->merged == NULL || r->merged_gradients == NULL)))
     return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  const ckpt_lora_weights weights = {.base = r->base,
+                                     .merged = r->merged,
+                                     .merged_gradients = r->merged_gradients,
+                                     .own = r->sharded->weights,
+                                     .own_gradients = r->sharded->gradients};
+  ckpt_lora_places(job->lora, &weights, r->places);
   CKPT_TRY(ckpt_model_load(r->base, job->model, job->base, NULL, NULL, err));
-  memcpy(r->merged, r->base, job->model->n_flat * sizeof(float));
   if (job->resumed != NULL) return ckpt_state_load(r->sharded, job->resumed, err);
   if (job->lora->folder != NULL) return ckpt_lora_load(job->lora, r->sharded->weights, err);
   ckpt_lora_initialize(job->lora, r->sharded->weights, r->base, (uint64_t)job->arguments->seed);
@@ -52,7 +60,7 @@ static ckpt_status begin_lora(ckpt_rank *r, ckpt_error *err) {
 
 ckpt_status ckpt_rank_gather(ckpt_rank *r, ckpt_error *err) {
   CKPT_TRY(ckpt_sharded_gather(r->sharded, err));
-  if (r->job->lora == NULL) return CKPT_OK;
+  if (r->merged == NULL) return CKPT_OK;
   return ckpt_lora_merge(r->job->lora, r->device, r->merged, r->norms, r->base, r->sharded->weights, err);
 }
 
@@ -78,7 +86,6 @@ static ckpt_status begin(ckpt_rank *r, ckpt_error *err) {
 
 ckpt_status ckpt_rank_executor(ckpt_rank *r, uint32_t n_rows, uint32_t length, ckpt_error *err) {
   const ckpt_model *model = r->job->model;
-  const bool is_adapted = r->job->lora != NULL;
   if (r->executor != NULL && n_rows <= r->max_rows && length <= r->max_length) return CKPT_OK;
   uint32_t room = (length + 31) / 32 * 32;
   if (model->max_positions != 0 && room > model->max_positions) room = (uint32_t)model->max_positions;
@@ -92,8 +99,10 @@ ckpt_status ckpt_rank_executor(ckpt_rank *r, uint32_t n_rows, uint32_t length, c
                                          .max_length = r->max_length,
                                          .device = r->device,
                                          .has_backward = true,
-                                         .parameters = is_adapted ? r->merged : r->sharded->weights,
-                                         .gradients = is_adapted ? r->merged_gradients : r->sharded->gradients};
+                                         .recomputes = r->job->arguments->gradient_checkpointing,
+                                         .parameters = r->sharded->weights,
+                                         .gradients = r->sharded->gradients,
+                                         .places = r->places};
   return ckpt_executor_new(&r->executor, model, &options, err);
 }
 

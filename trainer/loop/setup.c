@@ -99,14 +99,16 @@ static ckpt_status open_lora(ckpt_job *job, ckpt_error *err) {
   job->trained = job->model;
   if (job->options->lora == NULL) return CKPT_OK;
   CKPT_TRY(ckpt_lora_new(&job->lora, job->options->lora, job->model, job->options->model, err));
+  CKPT_TRY(ckpt_lora_apply(job->lora, job->model, err));
   job->trained = &job->lora->table;
   for (uint32_t i = 0; i < job->n_carried; i++)
     if (strcmp(job->carried[i].name, "config.json") != 0 && strcmp(job->carried[i].name, "generation_config.json") != 0)
       job->carried[n++] = job->carried[i];
   job->n_carried = n;
-  if (job->lora->dropout != 0)
-    ckpt_job_report(job, CKPT_REPORT_WARNING, "lora_dropout %g: there is none yet, the run is without",
-                    job->lora->dropout);
+  if (job->lora->dropout != 0 && job->lora->n_merged != 0)
+    ckpt_job_report(job, CKPT_REPORT_WARNING,
+                    "lora_dropout %g: there is none yet for DoRA and for heads, %u of %u adapted layers are without",
+                    job->lora->dropout, job->lora->n_merged, job->lora->n_targets);
   return carry(job, "adapter_config.json", job->lora->config, strlen(job->lora->config), err);
 }
 

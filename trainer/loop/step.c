@@ -32,7 +32,7 @@ static ckpt_status load_batches(ckpt_rank *r, uint64_t step, uint64_t n, ckpt_er
 static ckpt_status train(ckpt_rank *r, const ckpt_token_batch *batch, double scale, ckpt_forward_result *result,
                          ckpt_error *err) {
   const ckpt_job *job = r->job;
-  if (job->lora == NULL) return ckpt_executor_train(r->executor, batch, scale, result, err);
+  if (r->merged == NULL) return ckpt_executor_train(r->executor, batch, scale, result, err);
   memset(r->merged_gradients, 0, job->model->n_flat * sizeof(float));
   CKPT_TRY(ckpt_executor_train(r->executor, batch, scale, result, err));
   return ckpt_lora_project(job->lora, r->device, r->sharded->gradients, r->merged_gradients, r->merged, r->norms,

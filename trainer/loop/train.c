@@ -23,6 +23,7 @@ static void free_rank(ckpt_rank *r, uint64_t accumulation) {
   free(r->base);
   free(r->merged);
   free(r->norms);
+  free(r->places);
   free(r->merged_gradients);
   ckpt_device_free(r->device);
 }

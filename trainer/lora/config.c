@@ -257,6 +257,8 @@ static ckpt_status fill(ckpt_lora *l, json_t *config, const char *path, const ch
   l->is_gaussian = json_is_string(init);
   l->is_zero = !json_is_false(init);
   l->dropout = json_number_value(json_object_get(config, "lora_dropout"));
+  if (!(l->dropout >= 0) || l->dropout >= 1)
+    return ckpt_fail(err, CKPT_EINVAL, path, NULL, "lora_dropout %g: it has to be from 0 on and below 1", l->dropout);
   char *text = json_dumps(config, JSON_INDENT(2) | JSON_SORT_KEYS);
   l->config = text == NULL ? NULL : ckpt_arena_printf(&l->arena, "%s\n", text);
   free(text);

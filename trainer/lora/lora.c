@@ -87,16 +87,13 @@ ckpt_status ckpt_lora_merge(const ckpt_lora *l, ckpt_device *device, float *merg
   for (uint32_t i = 0; i < l->n_targets; i++) {
     const ckpt_lora_target *t = &l->targets[i];
     const ckpt_parameter *w = &l->base->parameters[t->base];
+    if (!t->is_merged) continue;
     memcpy(merged + w->offset, base + w->offset, w->n_elements * sizeof *merged);
     CKPT_TRY(add_product(l, t, device, merged + w->offset, flat, err));
     for (uint64_t row = 0; t->magnitude != UINT32_MAX && row < t->n_out; row++) {
       const float norm = norms[t->norms + row] = row_norm(t, merged + w->offset, row);
       scale_row(t, merged + w->offset, row, flat[l->table.parameters[t->magnitude].offset + row] / norm);
     }
-  }
-  for (uint32_t i = 0; i < l->n_copies; i++) {
-    const ckpt_parameter *to = &l->base->parameters[l->copies[i].base];
-    memcpy(merged + to->offset, flat + l->table.parameters[l->copies[i].own].offset, to->n_elements * sizeof *merged);
   }
   return CKPT_OK;
 }
@@ -155,14 +152,10 @@ ckpt_status ckpt_lora_project(const ckpt_lora *l, ckpt_device *device, float *gr
   for (uint32_t i = 0; i < l->n_targets; i++) {
     const ckpt_lora_target *t = &l->targets[i];
     const uint64_t offset = l->base->parameters[t->base].offset;
+    if (!t->is_merged) continue;
     if (t->magnitude != UINT32_MAX)
       project_magnitude(l, t, gradients, of_merged + offset, merged + offset, norms, flat);
     CKPT_TRY(project_one(l, t, device, gradients, of_merged + offset, flat, err));
-  }
-  for (uint32_t i = 0; i < l->n_copies; i++) {
-    const ckpt_parameter *from = &l->base->parameters[l->copies[i].base];
-    float *to = gradients + l->table.parameters[l->copies[i].own].offset;
-    for (uint64_t k = 0; k < from->n_elements; k++) to[k] += of_merged[from->offset + k];
   }
   return CKPT_OK;
 }

@@ -23,7 +23,8 @@ struct ckpt_executor {
   uint64_t high_water;
   char *arena, *state; /* of the device */
   char *parameters, *gradients;
-  char *log_probabilities; /* of the host: one a token */
+  const ckpt_parameter_place *places; /* the caller's; NULL: parameters are in the flat buffers */
+  char *log_probabilities;            /* of the host: one a token */
 };
 
 /* ---- the plan -------------------------------------------------------------------------------------------------------
@@ -36,7 +37,10 @@ static ckpt_status make_limits(ckpt_tape_limits *out, const ckpt_model *model, c
   if (length > model->max_positions)
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "a length of %" PRIu64 ", the model has %" PRIu64 " positions",
                      length, model->max_positions);
-  *out = (ckpt_tape_limits){.n_rows = rows, .length = length, .real_bytes = real_bytes};
+  *out = (ckpt_tape_limits){.n_rows = rows,
+                            .length = length,
+                            .real_bytes = real_bytes,
+                            .recomputes = options->recomputes && options->has_backward};
   if (!ckpt_mul_u64(rows, length, &out->n_tokens) || out->n_tokens > INT32_MAX)
     return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL,
                      "a batch of %" PRIu64 " rows of %" PRIu64 " tokens (at most %d tokens)", rows, length, INT32_MAX);
@@ -97,8 +101,9 @@ static ckpt_status fill_states(ckpt_executor *x, ckpt_error *err) {
 }
 
 static ckpt_status allocate_all(ckpt_executor *x, const ckpt_executor_options *options, ckpt_error *err) {
-  x->owns_parameters = options->parameters == NULL;
-  x->owns_gradients = options->gradients == NULL && x->has_backward;
+  x->places = options->places;
+  x->owns_parameters = options->parameters == NULL && x->places == NULL;
+  x->owns_gradients = options->gradients == NULL && x->has_backward && x->places == NULL;
   x->parameters = (char *)options->parameters;
   x->gradients = x->has_backward ? (char *)options->gradients : NULL;
   if (x->owns_parameters) CKPT_TRY(allocate(x, &x->parameters, x->memory.parameters, "parameters", err));
@@ -225,12 +230,12 @@ static uint64_t used_bytes(const ckpt_executor *x, uint32_t value, size_t n_toke
   return (n + CKPT_PLAN_ALIGNMENT - 1) / CKPT_PLAN_ALIGNMENT * CKPT_PLAN_ALIGNMENT;
 }
 
-static void *value_of(ckpt_executor *x, const ckpt_tape_call *call, uint32_t number) {
+static void *value_of(ckpt_executor *x, const ckpt_tape_call *call, uint32_t number, uint32_t step) {
   if (number == CKPT_NO_VALUE) return NULL;
   const ckpt_tape_value *value = &x->model->tape.values[number];
   if (value->residency == CKPT_RESIDES_INPUT)
     return array_of(call->batch, value->input) == NULL ? NULL : x->state + x->plan.inputs[value->input];
-  return place_of(x, &x->plan.buffers[number], used_bytes(x, number, call->n_tokens));
+  return place_of(x, ckpt_planned_value(&x->plan, number, step), used_bytes(x, number, call->n_tokens));
 }
 
 /* The gradient of a value at this step; NULL where it has none. */
@@ -244,6 +249,11 @@ static void *gradient_of(ckpt_executor *x, const ckpt_tape_call *call, uint32_t 
 static void give_parameters(ckpt_executor *x, ckpt_tape_call *call) {
   for (uint32_t i = 0; i < call->entry->n_parameters; i++) {
     const ckpt_tape_value *value = &x->model->tape.values[call->entry->parameters[i]];
+    if (x->places != NULL) {
+      call->parameters[i] = x->places[value->parameter].weights;
+      call->d_parameters[i] = x->places[value->parameter].gradients;
+      continue;
+    }
     const uint64_t offset = x->model->parameters[value->parameter].offset * x->limits.real_bytes;
     call->parameters[i] = x->parameters + offset;
     call->d_parameters[i] = x->gradients == NULL ? NULL : x->gradients + offset;
@@ -292,8 +302,8 @@ static ckpt_status run_step(ckpt_executor *x, const run *r, uint32_t number, boo
                          .loss_rows = (size_t)x->limits.loss_rows,
                          .scale = r->scale,
                          .is_training = r->is_training};
-  for (uint32_t i = 0; i < entry->n_in; i++) call.in[i] = value_of(x, &call, entry->in[i]);
-  for (uint32_t i = 0; i < entry->n_out; i++) call.out[i] = value_of(x, &call, entry->out[i]);
+  for (uint32_t i = 0; i < entry->n_in; i++) call.in[i] = value_of(x, &call, entry->in[i], number);
+  for (uint32_t i = 0; i < entry->n_out; i++) call.out[i] = value_of(x, &call, entry->out[i], number);
   give_parameters(x, &call);
   give_scratch(x, &call, number);
   if (is_backward) give_gradients(x, &call, number);
@@ -347,7 +357,7 @@ ckpt_status ckpt_executor_train(ckpt_executor *x, const ckpt_token_batch *batch,
   r.scale = scale;
   r.is_training = true;
   for (uint32_t i = 0; i < x->plan.n_steps && r.n_tokens != 0; i++)
-    CKPT_TRY(run_step(x, &r, i, i >= x->plan.n_forward, err));
+    CKPT_TRY(run_step(x, &r, i, x->plan.steps[i].is_backward, err));
   x->device->table->synchronize(x->device);
   sum_loss(x, &r, result);
   return CKPT_OK;

@@ -11,6 +11,11 @@
 
 typedef struct ckpt_executor ckpt_executor;
 
+/* Where a parameter and its gradient are, of the device; gradients NULL: it is frozen. */
+typedef struct ckpt_parameter_place {
+  void *weights, *gradients;
+} ckpt_parameter_place;
+
 typedef struct ckpt_executor_options {
   size_t struct_size;
   uint32_t max_rows;   /* sequences of a batch; 0: 1 */
@@ -18,9 +23,12 @@ typedef struct ckpt_executor_options {
   uint32_t n_threads;  /* 0: one per processor; of the executor's own device */
   ckpt_device *device; /* borrowed; NULL: the CPU, the executor's own */
   bool has_backward;   /* ckpt_executor_train may be called; the model needs_backward */
+  bool recomputes;     /* with it: of a layer only what it is given is kept, the rest is made again for backward */
   uint32_t loss_rows;  /* tokens whose logits are held at once; 0: chosen */
   float *parameters;   /* flat, 64-byte aligned, borrowed; NULL: the executor's own, zeros */
   float *gradients;    /* as above; only with has_backward */
+  const ckpt_parameter_place
+      *places; /* by the tape's numbers of parameters, borrowed; NULL: they lie in the flat buffers */
 } ckpt_executor_options;
 
 /* The plan of memory, in bytes. */
@@ -76,8 +84,8 @@ ckpt_status ckpt_executor_forward(ckpt_executor *executor, const ckpt_token_batc
 ckpt_status ckpt_executor_train(ckpt_executor *executor, const ckpt_token_batch *batch, double scale,
                                 ckpt_forward_result *result, ckpt_error *err);
 
-/* The flat buffers, n_flat elements in the table's order. Gradients: NULL without has_backward. The caller zeroes them
- * before a step's first batch. */
+/* The flat buffers, n_flat elements in the table's order; NULL where places were given. Gradients: NULL without
+ * has_backward. The caller zeroes them before a step's first batch. */
 float *ckpt_executor_parameters(ckpt_executor *executor);
 float *ckpt_executor_gradients(ckpt_executor *executor); /* as above */
 

@@ -12,6 +12,7 @@
 #include "libckpt/codec/dialect/dialect.h"
 #include "libckpt/io/sink.h"
 #include "libckpt/plan/plan.h"
+#include "libckpt/recipe/quantize/quantized.h"
 #include "trainer/model/model.h"
 
 /* What a GGUF model's metadata says instead of a config.json; *out stays NULL where there is none. */
@@ -141,7 +142,10 @@ static ckpt_status add_row(ckpt_plan *plan, uint32_t sink, const ckpt_index *ind
   ckpt_expr *expr;
   CKPT_TRY(check_shape(p, tensor, err));
   CKPT_TRY(ckpt_expr_read(&expr, plan, index, tensor, err));
-  if (tensor->dtype != CKPT_F32) CKPT_TRY(ckpt_expr_cast(&expr, plan, expr, CKPT_F32, err));
+  if (tensor->dtype != CKPT_F32) {
+    CKPT_TRY(ckpt_refuse_quantized(index, tensor, false, err));
+    CKPT_TRY(ckpt_expr_cast(&expr, plan, expr, CKPT_F32, err));
+  }
   return ckpt_plan_add(plan, sink, p->name, expr, err);
 }
 

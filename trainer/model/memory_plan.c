@@ -1,8 +1,9 @@
 /* memory_plan.c - schedule, liveness, places.
  *
- * A value lives from the step that makes it to the last that reads it, forward or backward; its gradient from the first
- * step that adds to it to the step that uses it up. Buffers get places from the largest to the smallest, each at the
- * lowest offset where nothing that lives at the same time stands. */
+ * A value lives from the step that makes it to the last that reads it, forward or backward; one that is made again has
+ * a second life then. Its gradient lives from the first step that adds to it to the step that uses it up. Buffers get
+ * places from the largest to the smallest, each at the lowest offset where nothing that lives at the same time stands.
+ */
 #include "trainer/model/memory_plan.h"
 
 #include <inttypes.h>
@@ -11,29 +12,44 @@
 
 #include "libckpt/base/checked.h"
 #include "libckpt/base/error.h"
+#include "trainer/model/recompute.h"
 
 typedef struct planner {
   ckpt_memory_plan *plan;
   ckpt_arena *arena;
   const ckpt_tape *tape;
   const ckpt_tape_limits *limits;
+  ckpt_recompute recompute; /* with limits->recomputes */
   ckpt_error *err;
 } planner;
 
 /* ---- the schedule ---------------------------------------------------------------------------------------------------
  */
 
+/* The entries that run again before the backward of the layer whose last entry is given. */
+static void make_again(planner *p, uint32_t last) {
+  const ckpt_tape *tape = p->tape;
+  uint32_t first = last;
+  if (!p->limits->recomputes) return;
+  while (first > 0 && tape->entries[first - 1].layer == tape->entries[last].layer) first--;
+  for (uint32_t i = first; i <= last; i++)
+    if (p->recompute.entries[i])
+      p->plan->steps[p->plan->n_steps++] = (ckpt_schedule_step){.entry = i, .scratch = CKPT_NEVER};
+}
+
 static ckpt_status make_steps(planner *p, bool has_backward) {
   const ckpt_tape *tape = p->tape;
   ckpt_memory_plan *plan = p->plan;
-  plan->steps = ckpt_arena_array(p->arena, 2 * (size_t)tape->n_entries + 1, sizeof *plan->steps);
+  plan->steps = ckpt_arena_array(p->arena, 3 * (size_t)tape->n_entries + 1, sizeof *plan->steps);
   CKPT_TRY_ALLOC(plan->steps, p->err);
   for (uint32_t i = 0; i < tape->n_entries; i++)
     if (!has_backward || !ckpt_tape_ops[tape->entries[i].op]->is_forward_in_backward)
       plan->steps[plan->n_steps++] = (ckpt_schedule_step){.entry = i, .scratch = CKPT_NEVER};
   plan->n_forward = plan->n_steps;
-  for (uint32_t i = tape->n_entries; i-- > 0 && has_backward;)
+  for (uint32_t i = tape->n_entries; i-- > 0 && has_backward;) {
+    if (i + 1 == tape->n_entries || tape->entries[i + 1].layer != tape->entries[i].layer) make_again(p, i);
     plan->steps[plan->n_steps++] = (ckpt_schedule_step){.entry = i, .is_backward = true, .scratch = CKPT_NEVER};
+  }
   return CKPT_OK;
 }
 
@@ -50,7 +66,9 @@ static bool is_activation(const planner *p, uint32_t value) {
 }
 
 static void use_value(planner *p, uint32_t value, uint32_t step) {
-  if (is_activation(p, value)) use(&p->plan->buffers[value], step);
+  const bool is_again = p->limits->recomputes && step >= p->plan->n_forward;
+  if (!is_activation(p, value)) return;
+  use(&p->plan->buffers[value + (is_again && p->recompute.values[value] ? 2 * p->tape->n_values : 0)], step);
 }
 
 static void look_at_backward(planner *p, uint32_t number) {
@@ -106,6 +124,7 @@ static ckpt_status make_sizes(planner *p) {
     CKPT_TRY(bytes_of(p, value->name, n_elements, p->limits->real_bytes, &n_bytes));
     if (plan->buffers[i].first != CKPT_NEVER) plan->buffers[i].n_bytes = n_bytes;
     if (plan->buffers[n + i].first != CKPT_NEVER) plan->buffers[n + i].n_bytes = n_bytes;
+    if (plan->buffers[2 * n + i].first != CKPT_NEVER) plan->buffers[2 * n + i].n_bytes = n_bytes;
   }
   return CKPT_OK;
 }
@@ -213,8 +232,9 @@ ckpt_status ckpt_memory_plan_make(ckpt_memory_plan *out, ckpt_arena *arena, cons
                                   const ckpt_tape_limits *limits, bool has_backward, ckpt_error *err) {
   planner p = {.plan = out, .arena = arena, .tape = tape, .limits = limits, .err = err};
   *out = (ckpt_memory_plan){.n_values = tape->n_values};
+  if (limits->recomputes) CKPT_TRY(ckpt_recompute_find(&p.recompute, arena, tape, err));
   CKPT_TRY(make_steps(&p, has_backward));
-  out->n_buffers = 2 * tape->n_values;
+  out->n_buffers = 3 * tape->n_values;
   out->buffers = ckpt_arena_array(arena, (size_t)out->n_buffers + out->n_steps, sizeof *out->buffers);
   CKPT_TRY_ALLOC(out->buffers, err);
   for (uint32_t i = 0; i < out->n_buffers; i++) out->buffers[i].first = out->buffers[i].last = CKPT_NEVER;

@@ -22,14 +22,20 @@ typedef struct ckpt_planned_buffer {
 
 typedef struct ckpt_memory_plan {
   ckpt_schedule_step *steps;
-  uint32_t n_steps, n_forward; /* the first n_forward are forward */
-  /* [0, n_values): values; then as many gradients; then scratch of steps */
+  uint32_t n_steps, n_forward; /* the first n_forward are the pass forward */
+  /* [0, n_values): values; then as many gradients; then as many values that are made again; then scratch of steps */
   ckpt_planned_buffer *buffers;
   uint32_t n_buffers, n_values;
   uint64_t *states; /* by entry: offset of its state */
   uint64_t inputs[CKPT_N_INPUTS];
   uint64_t arena, live, state; /* bytes */
 } ckpt_memory_plan;
+
+/* Where a value is at a step. */
+static inline ckpt_planned_buffer *ckpt_planned_value(const ckpt_memory_plan *plan, uint32_t value, uint32_t step) {
+  ckpt_planned_buffer *again = &plan->buffers[2 * plan->n_values + value];
+  return again->first != CKPT_NEVER && step >= again->first ? again : &plan->buffers[value];
+}
 
 enum { CKPT_PLAN_ALIGNMENT = 64 };
 

@@ -34,6 +34,7 @@ typedef struct ckpt_tape_keeps {
 
 typedef struct ckpt_tape_limits {
   uint64_t n_tokens, n_rows, length, loss_rows, real_bytes;
+  bool recomputes; /* layers run again before their backward (recompute.h) */
 } ckpt_tape_limits;
 
 typedef struct ckpt_tape_op {

@@ -44,6 +44,14 @@ ckpt_dtype ckpt_dialect_auto(const ckpt_index *from);
  * false, and nothing is changed, where the file is of no known family, or does not fit its row in everything. */
 ckpt_status ckpt_dialect_from_gguf(ckpt_index *index, bool *is_known, ckpt_error *err);
 
+/* Whether a tensor, by Hugging Face's name, is not what the file holds. */
+typedef bool ckpt_dialect_changed(const void *arg, const char *name);
+
+/* Gives a finished model that was made of one opened from GGUF the stored form that its outputs in GGUF come from;
+ * nothing where `from` has none. It borrows both. EUNSUPPORTED: a tensor that has no place in it; ENOMEM. */
+ckpt_status ckpt_dialect_restore(ckpt_index *changed, const ckpt_index *from, ckpt_dialect_changed *is_changed,
+                                 const void *arg, ckpt_error *err);
+
 /* Gives a description the files of a Hugging Face folder that follow from the metadata of a GGUF model of a known
  * family, opened under Hugging Face's names; what has no place in them is a loss. EFORMAT: the metadata says other
  * sizes than its tensors have. */
@@ -100,6 +108,17 @@ bool ckpt_dialect_fits(const ckpt_dialect_sizes *sizes, const ckpt_arch_name *ro
 /* Back, of a stack to that of one expert. x fits. */
 ckpt_status ckpt_dialect_back(ckpt_expr **x, ckpt_arena *arena, const ckpt_dialect_sizes *sizes,
                               const ckpt_arch_name *row, uint64_t expert, ckpt_error *err);
+
+/* One below the other, of one shape; parts that differ in dtype become f32. EFORMAT: they differ in shape. */
+ckpt_status ckpt_dialect_stack(ckpt_expr **out, ckpt_arena *arena, ckpt_expr **parts, uint64_t n, ckpt_error *err);
+
+/* x, a tensor of a row under Hugging Face's name, stacked where it is, as GGUF has it; name is GGUF's. EFORMAT: a shape
+ * that does not fit. */
+ckpt_status ckpt_dialect_apply(ckpt_expr **x, ckpt_arena *arena, const ckpt_dialect_sizes *sizes,
+                               const ckpt_arch_name *row, const char *name, ckpt_error *err);
+
+/* The family and the numbers of a GGUF model, by its metadata; false where it is of none, or lacks some. */
+bool ckpt_dialect_gguf_sizes(const ckpt_arch **arch, ckpt_dialect_sizes *sizes, const ckpt_index *index);
 
 /* Sets general.* and <architecture>.*, as the converter does, and the tokenizer's; what has no place is a note. */
 ckpt_status ckpt_dialect_set_keys(ckpt_index *index, const ckpt_index *from, const ckpt_index *config_of,

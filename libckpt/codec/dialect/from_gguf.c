@@ -68,6 +68,14 @@ static bool read_numbers(namer *n, const ckpt_index *index) {
   return sizes->n_kv_heads != 0 && sizes->n_experts <= MAX_EXPERTS;
 }
 
+bool ckpt_dialect_gguf_sizes(const ckpt_arch **arch, ckpt_dialect_sizes *sizes, const ckpt_index *index) {
+  namer n;
+  const bool is_known = read_numbers(&n, index);
+  *arch = n.arch;
+  *sizes = n.sizes;
+  return is_known;
+}
+
 /* ---- one tensor -------------------------------------------------------------------------------------------------- */
 
 static bool is_made(const ckpt_arch *arch, const char *name) {
@@ -298,7 +306,9 @@ ckpt_status ckpt_dialect_as_read(ckpt_expr ***out, uint64_t *n_out, ckpt_plan *p
   if (ckpt_dialect_moves_rows(row)) {
     ckpt_expr *rows;
     CKPT_TRY(rows_as_read(&rows, plan, &n, row, from, tensor, err));
-    return replace(*out, &plan->arena, expr, tensor, rows, err);
+    CKPT_TRY(replace(*out, &plan->arena, expr, tensor, rows, err));
+    /* what is written may be computed from what the tensor is before it is rounded */
+    return **out == expr ? ckpt_dialect_back(*out, &plan->arena, &n.sizes, row, 0, err) : CKPT_OK;
   }
   for (uint64_t i = 0; i < n_tensors; i++) {
     (*out)[i] = expr;

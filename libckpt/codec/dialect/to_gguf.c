@@ -28,6 +28,12 @@ static bool is_f32(const char *name, uint32_t rank) {
          ckpt_text_ends(name, ".ffn_gate_inp.weight");
 }
 
+ckpt_status ckpt_dialect_apply(ckpt_expr **x, ckpt_arena *arena, const ckpt_dialect_sizes *sizes,
+                               const ckpt_arch_name *row, const char *name, ckpt_error *err) {
+  CKPT_TRY(ckpt_dialect_forth(x, arena, sizes, row, err));
+  return is_f32(name, (*x)->rank) ? ckpt_expr_cast_in(x, arena, *x, CKPT_F32, err) : CKPT_OK;
+}
+
 static ckpt_status add(maker *m, const char *name, ckpt_expr *expr, ckpt_role role, ckpt_error *err) {
   uint32_t number;
   CKPT_TRY(ckpt_index_add(m->index, name, strlen(name), (ckpt_dtype)expr->dtype, expr->rank, expr->shape, role, NULL, 0,
@@ -83,18 +89,8 @@ static ckpt_status read_stack(ckpt_expr **out, const maker *m, const ckpt_arch_n
     const ckpt_tensor *tensor = ckpt_index_find(m->from, name);
     if (tensor == NULL) return refuse_missing(m, name, err);
     CKPT_TRY(ckpt_fail_at(read_tensor(&parts[i], m, row, tensor, err), err, ckpt_index_file_of(m->from, tensor), name));
-    if (parts[i]->rank != 2 || !ckpt_tensor_same_shape(tensor, parts[0]->tensor))
-      return ckpt_fail(err, CKPT_EFORMAT, ckpt_index_file_of(m->from, tensor), name,
-                       "experts of several shapes cannot be stacked");
-    if (parts[i]->dtype != parts[0]->dtype) CKPT_TRY(ckpt_expr_cast_in(&parts[i], arena, parts[i], CKPT_F32, err));
-    if (parts[i]->dtype != parts[0]->dtype) CKPT_TRY(ckpt_expr_cast_in(&parts[0], arena, parts[0], CKPT_F32, err));
   }
-  for (uint64_t i = 0; i < n; i++) {
-    const uint64_t shape[3] = {1, parts[i]->shape[0], parts[i]->shape[1]};
-    if (parts[i]->dtype != parts[0]->dtype) CKPT_TRY(ckpt_expr_cast_in(&parts[i], arena, parts[i], CKPT_F32, err));
-    CKPT_TRY(ckpt_expr_reshape_in(&parts[i], arena, parts[i], 3, shape, err));
-  }
-  return ckpt_expr_concat_in(out, arena, parts, (uint32_t)n, 0, err);
+  return ckpt_dialect_stack(out, arena, parts, n, err);
 }
 
 /* Whether a tensor is the copy that the config ties to another, which stands for both. */
@@ -121,8 +117,7 @@ static ckpt_status add_tensor(maker *m, const ckpt_tensor *tensor, ckpt_error *e
     CKPT_TRY(read_stack(&x, m, row, numbers[0], err));
   else
     CKPT_TRY(read_tensor(&x, m, row, tensor, err));
-  CKPT_TRY(ckpt_dialect_forth(&x, &m->index->arena, &m->sizes, row, err));
-  if (is_f32(name, x->rank)) CKPT_TRY(ckpt_expr_cast_in(&x, &m->index->arena, x, CKPT_F32, err));
+  CKPT_TRY(ckpt_dialect_apply(&x, &m->index->arena, &m->sizes, row, name, err));
   return add(m, name, x, CKPT_ROLE_PARAMETER, err);
 }
 
@@ -232,8 +227,10 @@ static ckpt_status read_numbers(maker *m, ckpt_error *err) {
   while (*known != NULL && strcmp(*known, class) != 0) known++;
   if (*known == NULL)
     return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "there is no GGUF of the class %.100s", class);
-  if (ckpt_config_has(m->config, "quantization_config"))
-    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "its weights are quantized (quantization_config)");
+  static const char *const quantizers[] = {"quantization_config", "quantization"}; /* the second is MLX's */
+  for (size_t i = 0; i < sizeof quantizers / sizeof *quantizers; i++)
+    if (ckpt_config_has(m->config, quantizers[i]))
+      return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "its weights are quantized (%s)", quantizers[i]);
   ckpt_dialect_sizes *sizes = &m->sizes;
   const char *experts = m->arch->gguf->experts;
   if (!ckpt_config_extent(m->config, m->arch->gguf->heads, &sizes->n_heads) ||

@@ -72,6 +72,26 @@ static ckpt_status add_one(ckpt_expr **x, ckpt_arena *arena, float by, ckpt_erro
   return dtype == CKPT_F16 ? ckpt_expr_cast_in(x, arena, *x, CKPT_F16, err) : CKPT_OK;
 }
 
+/* ---- experts ----------------------------------------------------------------------------------------------------- */
+
+ckpt_status ckpt_dialect_stack(ckpt_expr **out, ckpt_arena *arena, ckpt_expr **parts, uint64_t n, ckpt_error *err) {
+  bool is_mixed = false;
+  for (uint64_t i = 0; i < n; i++) {
+    const ckpt_expr *first = parts[0], *x = parts[i];
+    if (x->rank != 2 || first->rank != 2 || memcmp(x->shape, first->shape, 2 * sizeof *x->shape) != 0)
+      return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "experts of several shapes cannot be stacked");
+    is_mixed = is_mixed || x->dtype != first->dtype;
+  }
+  for (uint64_t i = 0; i < n; i++) {
+    const uint64_t shape[3] = {1, parts[i]->shape[0], parts[i]->shape[1]};
+    if (is_mixed && ckpt_dtype_is_block((ckpt_dtype)parts[i]->dtype))
+      CKPT_TRY(ckpt_expr_dequantize_in(&parts[i], arena, parts[i], err));
+    if (is_mixed) CKPT_TRY(ckpt_expr_cast_in(&parts[i], arena, parts[i], CKPT_F32, err));
+    CKPT_TRY(ckpt_expr_reshape_in(&parts[i], arena, parts[i], 3, shape, err));
+  }
+  return ckpt_expr_concat_in(out, arena, parts, (uint32_t)n, 0, err);
+}
+
 /* ---- both ways --------------------------------------------------------------------------------------------------- */
 
 ckpt_status ckpt_dialect_forth(ckpt_expr **x, ckpt_arena *arena, const ckpt_dialect_sizes *sizes,

@@ -65,6 +65,10 @@ static bool matches(const char *const *patterns, const char *name) {
   return false;
 }
 
+bool ckpt_side_file_is_tokenizer(const char *name) {
+  return matches(tokenizer_patterns, name) || strcmp(name, "chat_template.jinja") == 0;
+}
+
 const char *ckpt_side_file_role(const char *name) {
   for (size_t i = 0; i < N_TRAINING_FILES; i++)
     if (fnmatch(training_files[i].pattern, ckpt_path_name(name), FNM_CASEFOLD) == 0) return training_files[i].role;

@@ -16,6 +16,9 @@ ckpt_status ckpt_side_files_read(ckpt_index *index, ckpt_error *err);
 const char *ckpt_side_file_role(const char *name);
 bool ckpt_side_file_is_training(const char *name); /* whether it has one */
 
+/* Whether a side file is the tokenizer's, or of the words around what it is given: a chat template. */
+bool ckpt_side_file_is_tokenizer(const char *name);
+
 /* The rank whose random generators a side file holds, or -1. */
 int64_t ckpt_side_file_rank(const char *name);
 

@@ -1,6 +1,6 @@
 /* cast.c - the one node that rounds: to nearest even, by the run's backend, counting what became infinite, clamped or
- * zero.
- */
+ * zero. `round` is the cast of a computed tensor to its own dtype, in whose place another cast comes: so what is merged
+ * is rounded once, to the dtype that is written (expr.c). */
 #include "libckpt/plan/op.h"
 
 static ckpt_status run_cast(const ckpt_op_call *call, ckpt_error *err) {
@@ -11,3 +11,4 @@ static ckpt_status run_cast(const ckpt_op_call *call, ckpt_error *err) {
 }
 
 const ckpt_op ckpt_op_cast = {.name = "cast", .rule = CKPT_RULE_FLAT, .is_pointwise = true, .run = run_cast};
+const ckpt_op ckpt_op_round = {.name = "round", .rule = CKPT_RULE_FLAT, .is_pointwise = true, .run = run_cast};

@@ -49,6 +49,10 @@ const ckpt_op ckpt_op_finite = {
 ckpt_status ckpt_expr_finite_in(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *x, ckpt_error *err) {
   *out = x;
   if (!ckpt_dtype_is_float((ckpt_dtype)x->dtype)) return CKPT_OK;
+  if (x->op == &ckpt_op_round) { /* under it, so that a cast still takes its place */
+    CKPT_TRY(ckpt_expr_finite_in(out, arena, x->args[0], err));
+    return ckpt_expr_round_in(out, arena, *out, (ckpt_dtype)x->dtype, err);
+  }
   return ckpt_expr_apply_in(out, arena, &ckpt_op_finite, (ckpt_dtype)x->dtype, &x, 1, NULL, err);
 }
 

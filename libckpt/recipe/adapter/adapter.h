@@ -2,7 +2,7 @@
  *
  * Every tensor of an adapter is used, or refused by name. Several adapters: their updates are summed in the byte order
  * of their digests, before the base is added, so their order on a command line changes no byte. A merged tensor is
- * rounded once, to the dtype of the base. docs/merging.md has the formulas. */
+ * rounded once, to the dtype of the base or to the one that it is cast to. docs/merging.md has the formulas. */
 #ifndef CKPT_RECIPE_ADAPTER_ADAPTER_H
 #define CKPT_RECIPE_ADAPTER_ADAPTER_H
 
@@ -16,22 +16,57 @@ typedef struct ckpt_adapter_request {
   double scale;     /* its updates are multiplied with */
 } ckpt_adapter_request;
 
-/* Opens n adapters of a base, which is a finished index and outlives them. Fails as ckpt_open does, and with EFORMAT,
- * EUNSUPPORTED and ENOTFOUND for what is not merged: the message names the adapter's tensor. Reads all of each adapter,
- * for its digest. */
+/* What happens to weights that are tied: input embedding and output head. */
+typedef enum ckpt_adapter_tied {
+  CKPT_TIED_KEEP,  /* they stay tied where both change in the same way; an error where they do not */
+  CKPT_TIED_UNTIE, /* they become two tensors where they do not, and the config says so */
+  CKPT_TIED_ERROR  /* an error wherever one of them changes */
+} ckpt_adapter_tied;
+
+typedef struct ckpt_adapter_options {
+  ckpt_adapter_tied tied;
+  bool allow_noop;    /* an adapter may change nothing: every B is zero */
+  bool allow_partial; /* modules that the config targets may lack an update */
+} ckpt_adapter_options;
+
+/* One adapter, as receipts state it; borrowed from the adapters. */
+typedef struct ckpt_adapter_info {
+  const char *path;
+  double scale;
+  ckpt_digest digest;
+  const ckpt_index *index;
+} ckpt_adapter_info;
+
+/* What one adapter does to one tensor of the merged model. rank 0: its tensor takes the base's place. */
+typedef struct ckpt_adapter_effect {
+  uint32_t adapter; /* number of ckpt_adapters_at */
+  const char *name;
+  uint64_t rank;
+  double scale; /* of B x A, the request's included */
+} ckpt_adapter_effect;
+
+/* Opens n adapters of a base, which is a finished index and outlives them; options may be NULL. Fails as ckpt_open
+ * does, and with EFORMAT, EUNSUPPORTED, EVALUE and ENOTFOUND for what is not merged: the message names the adapter's
+ * tensor. Reads all of each adapter, for its digest and to find what is not finite. */
 ckpt_status ckpt_adapters_open(ckpt_adapters **out, const ckpt_index *base, const ckpt_adapter_request *requests,
-                               uint32_t n, ckpt_error *err);
+                               uint32_t n, const ckpt_adapter_options *options, ckpt_error *err);
 void ckpt_adapters_free(ckpt_adapters *adapters); /* NULL is fine */
 
-/* Whether they change a tensor of the base. */
+/* The i-th adapter, in the byte order of their digests; false past the last. */
+bool ckpt_adapters_at(const ckpt_adapters *adapters, uint32_t i, ckpt_adapter_info *info);
+
+/* The i-th effect; false past the last. Those on one tensor stand together, in the order of their adapters. */
+bool ckpt_adapters_effect(const ckpt_adapters *adapters, size_t i, ckpt_adapter_effect *effect);
+
+/* Whether they change a tensor of the base, under any of its names. */
 bool ckpt_adapters_change(const ckpt_adapters *adapters, const ckpt_tensor *tensor);
 
-/* How many tensors of the base they change. */
+/* How many tensors of the merged model they change or add. */
 size_t ckpt_adapters_count(const ckpt_adapters *adapters);
 
-/* The merged model: an index of derived tensors, each of its base's dtype, with what else the base carries but training
- * state. It borrows the adapters and the base; release it with ckpt_index_free. Reading a changed tensor fails with
- * EVALUE at values that are not finite. */
+/* The merged model: an index of derived tensors, each of its base's dtype (blocks become f32), with what else the base
+ * carries but training state, and tokenizer files of the adapters. It borrows the adapters and the base; release it
+ * with ckpt_index_free. */
 ckpt_status ckpt_adapters_merge(ckpt_index **out, const ckpt_adapters *adapters, ckpt_error *err);
 
 #endif

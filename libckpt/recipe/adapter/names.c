@@ -61,6 +61,7 @@ static const part_row rows[] = {
     {".lora_embedding_B", "", CKPT_ADAPTER_OUTPUT, true},
     {".lora_magnitude_vector", "", CKPT_ADAPTER_MAGNITUDE, false},
     {".lora_magnitude_vector", "weight", CKPT_ADAPTER_MAGNITUDE, false},
+    {".token_adapter.trainable_tokens_delta", "", CKPT_ADAPTER_ROWS, false},
 };
 
 /* The last place of a component in a path: it ends there, or at a dot. */
@@ -82,6 +83,8 @@ static void parse_whole(ckpt_adapter_name *out) {
     if (dot != NULL) rest = dot;
     memmove(at, rest, strlen(rest) + 1);
   }
+  out->is_below = strstr(out->module, ".base_layer.") != NULL;
+  take_out(out->module, "token_adapter.");
   take_out(out->module, "base_layer.");
   memcpy(out->wanted, out->module, strlen(out->module) + 1);
 }
@@ -96,6 +99,10 @@ ckpt_status ckpt_adapter_name_parse(ckpt_adapter_name *out, const char *name, ck
     char *at = find_component(out->module, rows[i].component);
     if (at == NULL || !ends_well(at + strlen(rows[i].component), rows[i].leaf)) continue;
     *at = '\0';
+    while (ckpt_adapter_ends_with(out->module, "base_layer") && (at = strrchr(out->module, '.')) != NULL) {
+      *at = '\0';
+      out->n_below++;
+    }
     take_out(out->module, "base_layer.");
     out->part = rows[i].part;
     out->is_embedding = rows[i].is_embedding;
@@ -103,21 +110,59 @@ ckpt_status ckpt_adapter_name_parse(ckpt_adapter_name *out, const char *name, ck
              rows[i].part == CKPT_ADAPTER_BIAS ? "bias" : "weight");
     return CKPT_OK;
   }
-  if (strstr(out->module, ".lora_") != NULL || strstr(out->module, ".hada_") != NULL ||
-      strstr(out->module, ".lokr_") != NULL || strstr(out->module, ".ia3_") != NULL)
+  if (strstr(out->module, ".lora_") != NULL || strstr(out->module, ".token_adapter.trainable_") != NULL ||
+      strstr(out->module, ".hada_") != NULL || strstr(out->module, ".lokr_") != NULL ||
+      strstr(out->module, ".ia3_") != NULL)
     return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "no part of a LoRA module that is merged");
   parse_whole(out);
   return CKPT_OK;
 }
 
-const ckpt_tensor *ckpt_adapter_find_base(const ckpt_index *base, const char *wanted) {
-  const ckpt_arch *arch = base->architecture != NULL ? ckpt_arch_find(base->architecture) : NULL;
-  const char *prefix = arch != NULL ? arch->base_prefix : NULL;
+bool ckpt_adapter_ends_with(const char *module, const char *name) {
+  const size_t n = strlen(module), n_name = strlen(name);
+  return n >= n_name && strcmp(module + n - n_name, name) == 0 && (n == n_name || module[n - n_name - 1] == '.');
+}
+
+/* ---- in the base ------------------------------------------------------------------------------------------------- */
+
+static ckpt_adapter_place find_name(const ckpt_index *base, const char *name) {
+  ckpt_adapter_place place = {.tensor = ckpt_index_find(base, name)};
+  if (place.tensor == NULL) return place;
+  place.name = place.tensor->name;
+  const char *const *alias = place.tensor->aliases;
+  for (; strcmp(place.name, name) != 0 && alias != NULL && *alias != NULL; alias++) place.name = *alias;
+  return place;
+}
+
+/* The name, with a prefix, or without it. */
+static ckpt_adapter_place find_prefixed(const ckpt_index *base, const char *wanted, const char *prefix) {
   char name[CKPT_ADAPTER_NAME + 64];
-  const ckpt_tensor *found = ckpt_index_find(base, wanted);
-  if (found != NULL || prefix == NULL) return found;
   const size_t n = strlen(prefix);
-  if (strncmp(wanted, prefix, n) == 0) return ckpt_index_find(base, wanted + n);
-  if ((size_t)snprintf(name, sizeof name, "%s%s", prefix, wanted) >= sizeof name) return NULL;
-  return ckpt_index_find(base, name);
+  if (n == 0 || strncmp(wanted, prefix, n) == 0) return find_name(base, wanted + n);
+  if ((size_t)snprintf(name, sizeof name, "%s%s", prefix, wanted) >= sizeof name) return (ckpt_adapter_place){0};
+  return find_name(base, name);
+}
+
+/* A checkpoint of the bare model lacks a prefix that its class with a head has, or the reverse. */
+static ckpt_adapter_place find_any(const ckpt_index *base, const char *wanted) {
+  static const char *const usual[] = {"", "model.", "transformer.", "bert.", "roberta."};
+  const ckpt_arch *arch = base->architecture != NULL ? ckpt_arch_find(base->architecture) : NULL;
+  ckpt_adapter_place found = find_name(base, wanted);
+  if (arch != NULL && found.tensor == NULL && arch->base_prefix != NULL)
+    return find_prefixed(base, wanted, arch->base_prefix);
+  for (size_t i = 1; arch == NULL && found.tensor == NULL && i < sizeof usual / sizeof *usual; i++)
+    found = find_prefixed(base, wanted, usual[i]);
+  return found;
+}
+
+ckpt_adapter_place ckpt_adapter_find(const ckpt_index *base, const char *wanted) {
+  static const char fused[] = ".mlp.", stored[] = ".block_sparse_moe.";
+  const ckpt_adapter_place found = find_any(base, wanted);
+  const char *at = strstr(wanted, fused);
+  char name[CKPT_ADAPTER_NAME + 64];
+  if (found.tensor != NULL || at == NULL) return found;
+  if ((size_t)snprintf(name, sizeof name, "%.*s%s%s", (int)(at - wanted), wanted, stored, at + sizeof fused - 1) >=
+      sizeof name)
+    return found;
+  return find_any(base, name);
 }

@@ -7,23 +7,54 @@
 #include <string.h>
 
 #include "libckpt/base/error.h"
+#include "libckpt/base/text.h"
+#include "libckpt/recipe/adapter/names.h"
 
 #define CONFIG "adapter_config.json"
 
-/* Keys that stand for another update than scale * B x A where they are set. */
-static const char *const refused[] = {
-    "use_qalora", "alora_invocation_tokens", "arrow_config",      "megatron_config",
-    "eva_config", "layer_replication",       "monteclora_config", "kappa_tuner_config"};
+enum { MAX_RULES = 4096 };
 
-/* Set in an adapter whose base is not the one it was trained on, but what its initialization left of that. */
+/* Keys that stand for another update than scale * B x A where they are set, and what they are called. */
+static const struct {
+  const char *key, *name;
+} refused[] = {{"use_qalora", "QA-LoRA"},
+               {"alora_invocation_tokens", "aLoRA, which depends on the input"},
+               {"arrow_config", "Arrow, which depends on the input"},
+               {"use_bdlora", "BD-LoRA"},
+               {"megatron_config", "Megatron's layers"},
+               {"layer_replication", "replicated layers"},
+               {"monteclora_config", "MonteCLoRA"},
+               {"kasa_config", "KaSA"}};
+
+/* Keys that are named as those and change nothing that is saved. */
+static const char *const harmless[] = {"use_rslora",    "use_dora",       "eva_config",
+                                       "corda_config",  "lora_ga_config", "loftq_config", /* by init_lora_weights */
+                                       "velora_config", "runtime_config"};
+
+/* What later versions of PEFT may add: a variant of LoRA is a key of one of these forms. */
+static ckpt_status check_unknown(const ckpt_config *config, ckpt_error *err) {
+  const char *key;
+  for (size_t i = 0; i < MAX_RULES && (key = ckpt_config_key(config, i)) != NULL; i++) {
+    bool is_set = ckpt_config_has(config, key), is_known = false;
+    if (strncmp(key, "use_", 4) != 0 && !ckpt_text_ends(key, "_config")) continue;
+    (void)ckpt_config_bool(config, key, &is_set);
+    for (size_t k = 0; k < sizeof harmless / sizeof *harmless; k++)
+      is_known = is_known || strcmp(key, harmless[k]) == 0;
+    if (is_set && !is_known)
+      return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "adapters with %.60s are not merged", key);
+  }
+  return CKPT_OK;
+}
+
+/* An initialization that took something off the base: updates are for what was left of that. */
 static ckpt_status check_init(const ckpt_config *config, ckpt_error *err) {
+  static const char *const plain[] = {"gaussian", "eva", "orthogonal", "mica", "true", "false"};
   const char *how;
   if (!ckpt_config_text(config, "init_lora_weights", &how)) return CKPT_OK;
-  if (strncmp(how, "pissa", 5) != 0 && strcmp(how, "olora") != 0 && strcmp(how, "corda") != 0 &&
-      strcmp(how, "lora_ga") != 0)
-    return CKPT_OK;
+  for (size_t i = 0; i < sizeof plain / sizeof *plain; i++)
+    if (strcmp(how, plain[i]) == 0) return CKPT_OK;
   return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL,
-                   "init_lora_weights is %s: its updates are for a base from which the initialization was taken off "
+                   "init_lora_weights is %.60s: its updates are for a base from which the initialization was taken off "
                    "(save it with path_initial_model_for_weight_conversion)",
                    how);
 }
@@ -34,10 +65,12 @@ static ckpt_status check_kind(const ckpt_config *config, ckpt_error *err) {
   if (!ckpt_config_text(config, "peft_type", &type))
     return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "peft_type is missing");
   if (strcmp(type, "LORA") != 0)
-    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "adapters of the type %s are not merged (LORA is)", type);
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "adapters of the type %.60s are not merged (LORA is)", type);
   for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
-    if (ckpt_config_has(config, refused[i]) && (!ckpt_config_bool(config, refused[i], &is_set) || is_set))
-      return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "adapters with %s are not merged", refused[i]);
+    if (ckpt_config_has(config, refused[i].key) && (!ckpt_config_bool(config, refused[i].key, &is_set) || is_set))
+      return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "adapters with %s are not merged: %s", refused[i].key,
+                       refused[i].name);
+  CKPT_TRY(check_unknown(config, err));
   return check_init(config, err);
 }
 
@@ -47,6 +80,7 @@ static ckpt_status read_rules(ckpt_peft_rule **rules, size_t *n, ckpt_peft *peft
   const char *name;
   double value;
   while (ckpt_config_entry(config, key, *n, &name, &value)) {
+    if (*n == MAX_RULES) return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "%s: more than %d patterns", key, MAX_RULES);
     char *expression = NULL;
     ckpt_peft_rule *grown = reallocarray(*rules, *n + 1, sizeof *grown);
     CKPT_TRY_ALLOC(grown, err);
@@ -79,15 +113,12 @@ static ckpt_status read_config(ckpt_peft *out, const ckpt_config *config, ckpt_e
 ckpt_status ckpt_peft_read(ckpt_peft *out, ckpt_index *adapter, ckpt_error *err) {
   const ckpt_side_file *side = ckpt_index_side_file(adapter, CONFIG);
   const char *text;
-  ckpt_config *config = NULL;
   if (side == NULL)
     return ckpt_fail(err, CKPT_ENOTFOUND, adapter->path, NULL, "no " CONFIG ": this is no folder that PEFT saved");
   *out = (ckpt_peft){.path = ckpt_index_side_path(adapter, side), .n_steps = CKPT_PATTERN_STEPS};
   CKPT_TRY(ckpt_index_side_text(adapter, side, CKPT_CONFIG_MAX_BYTES, &text, err));
-  CKPT_TRY(ckpt_config_parse(&config, text, side->n_bytes, out->path, err));
-  ckpt_status status = ckpt_fail_at(read_config(out, config, err), err, out->path, NULL);
-  ckpt_config_free(config);
-  return status;
+  CKPT_TRY(ckpt_config_parse(&out->config, text, side->n_bytes, out->path, err));
+  return ckpt_fail_at(read_config(out, out->config, err), err, out->path, NULL);
 }
 
 void ckpt_peft_free(ckpt_peft *peft) {
@@ -95,6 +126,7 @@ void ckpt_peft_free(ckpt_peft *peft) {
   for (size_t i = 0; i < peft->n_alphas; i++) ckpt_pattern_free(peft->alphas[i].pattern);
   free(peft->ranks);
   free(peft->alphas);
+  ckpt_config_free(peft->config);
   *peft = (ckpt_peft){0};
 }
 
@@ -119,4 +151,83 @@ ckpt_status ckpt_peft_scale(ckpt_peft *peft, const char *module, uint64_t rank, 
                      stated, (unsigned long long)rank);
   *scale = alpha / (peft->is_rslora ? sqrt(stated) : stated);
   return CKPT_OK;
+}
+
+/* ---- modules that are saved whole, or in rows ---------------------------------------------------------------------
+ */
+
+ckpt_status ckpt_peft_saves(bool *saves, const ckpt_peft *peft, const char *tensor, ckpt_error *err) {
+  static const char *const tasks[] = {"SEQ_CLS", "TOKEN_CLS", "QUESTION_ANS"};
+  static const char *const heads[] = {"classifier", "score", "qa_outputs"}; /* which PEFT saves for these tasks */
+  char module[CKPT_ADAPTER_NAME];
+  const char *leaf = strrchr(tensor, '.'), *name, *task;
+  (void)err;
+  *saves = false;
+  if (leaf == NULL || (size_t)(leaf - tensor) >= sizeof module) return CKPT_OK;
+  ckpt_c_snprintf(module, sizeof module, "%.*s", (int)(leaf - tensor), tensor);
+  for (size_t i = 0; !*saves && ckpt_config_item(peft->config, "modules_to_save", i, &name); i++) {
+    const char *at = strstr(module, name);
+    const size_t n = strlen(name);
+    *saves = at != NULL && n != 0 && (at == module || at[-1] == '.') && (at[n] == '\0' || at[n] == '.');
+  }
+  if (!ckpt_config_text(peft->config, "task_type", &task)) return CKPT_OK;
+  for (size_t i = 0; i < sizeof tasks / sizeof *tasks; i++)
+    for (size_t k = 0; strcmp(task, tasks[i]) == 0 && k < sizeof heads / sizeof *heads; k++)
+      *saves = *saves || ckpt_adapter_ends_with(module, heads[k]);
+  return CKPT_OK;
+}
+
+#define ROWS "trainable_token_indices"
+
+/* Item k of the rows of a module: of a list, which is the input embedding's, or of the module's entry. */
+static bool row_at(const ckpt_peft *peft, int64_t entry, size_t k, int64_t *row) {
+  char key[64];
+  if (entry >= 0) return ckpt_config_entry_int(peft->config, ROWS, (size_t)entry, k, row);
+  ckpt_c_snprintf(key, sizeof key, ROWS ".%zu", k);
+  return ckpt_config_int(peft->config, key, row);
+}
+
+static int by_row(const void *x, const void *y) {
+  const uint64_t a = *(const uint64_t *)x, b = *(const uint64_t *)y;
+  return a < b ? -1 : a > b;
+}
+
+static ckpt_status check_rows(const ckpt_peft *peft, const uint64_t *rows, size_t n, uint64_t n_rows, ckpt_error *err) {
+  uint64_t *sorted = reallocarray(NULL, n, sizeof *sorted);
+  CKPT_TRY_ALLOC(sorted, err);
+  memcpy(sorted, rows, n * sizeof *sorted);
+  qsort(sorted, n, sizeof *sorted, by_row);
+  ckpt_status status = CKPT_OK;
+  if (sorted[n - 1] >= n_rows)
+    status = ckpt_fail(err, CKPT_EFORMAT, peft->path, NULL, ROWS ": there is no row %llu (%llu rows)",
+                       (unsigned long long)sorted[n - 1], (unsigned long long)n_rows);
+  for (size_t i = 1; status == CKPT_OK && i < n; i++)
+    if (sorted[i] == sorted[i - 1])
+      status = ckpt_fail(err, CKPT_EFORMAT, peft->path, NULL, ROWS ": row %llu is there twice",
+                         (unsigned long long)sorted[i]);
+  free(sorted);
+  return status;
+}
+
+ckpt_status ckpt_peft_rows(uint64_t **out, size_t *n, const ckpt_peft *peft, const char *module, uint64_t n_rows,
+                           ckpt_error *err) {
+  const char *name;
+  double ignored;
+  int64_t entry = -1, row;
+  size_t capacity = 0;
+  *out = NULL;
+  *n = 0;
+  for (size_t i = 0; i < MAX_RULES && ckpt_config_entry(peft->config, ROWS, i, &name, &ignored); i++)
+    if (ckpt_adapter_ends_with(module, name)) entry = (int64_t)i;
+  while (row_at(peft, entry, *n, &row)) {
+    if (row < 0) return ckpt_fail(err, CKPT_EFORMAT, peft->path, NULL, ROWS ": there is no row %lld", (long long)row);
+    if (*n == capacity) {
+      uint64_t *grown = reallocarray(*out, capacity = capacity == 0 ? 64 : 2 * capacity, sizeof *grown);
+      CKPT_TRY_ALLOC(grown, err);
+      *out = grown;
+    }
+    (*out)[(*n)++] = (uint64_t)row;
+  }
+  if (*n == 0) return ckpt_fail(err, CKPT_EFORMAT, peft->path, NULL, ROWS " has no rows of '%s'", module);
+  return check_rows(peft, *out, *n, n_rows, err);
 }

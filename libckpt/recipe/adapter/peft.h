@@ -21,7 +21,8 @@ typedef struct ckpt_peft {
   double rank, alpha;
   ckpt_peft_rule *ranks, *alphas; /* the first that matches wins */
   size_t n_ranks, n_alphas;
-  uint64_t n_steps; /* that patterns may still take */
+  uint64_t n_steps;    /* that patterns may still take */
+  ckpt_config *config; /* all that it says */
 } ckpt_peft;
 
 /* Reads the adapter's config. ENOTFOUND where there is none; EFORMAT, EUNSUPPORTED, ELIMIT with what is wrong in it. */
@@ -31,5 +32,17 @@ void ckpt_peft_free(ckpt_peft *peft); /* as above */
 /* What B x A of a module is multiplied with: alpha / rank, for rsLoRA alpha / sqrt(rank). rank is that of the stored
  * factors, 0 where there are none; EFORMAT where the config has another. */
 ckpt_status ckpt_peft_scale(ckpt_peft *peft, const char *module, uint64_t rank, double *scale, ckpt_error *err);
+
+/* Whether the module of a tensor is one that the config saves whole: a head that the base may lack. */
+ckpt_status ckpt_peft_saves(bool *saves, const ckpt_peft *peft, const char *tensor, ckpt_error *err);
+
+/* The rows of a module's embedding that were trained alone, in their order; *n of them, which the caller frees.
+ * EFORMAT: one is no row of n_rows, or twice there. */
+ckpt_status ckpt_peft_rows(uint64_t **out, size_t *n, const ckpt_peft *peft, const char *module, uint64_t n_rows,
+                           ckpt_error *err);
+
+/* Whether the config targets a module, by the names, the expression or the layers that it has; *is_known is false
+ * where it does not say by name. EINVAL, ELIMIT: an expression that cannot be taken. */
+ckpt_status ckpt_peft_targets(bool *targets, bool *is_known, ckpt_peft *peft, const char *module, ckpt_error *err);
 
 #endif

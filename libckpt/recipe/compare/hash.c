@@ -27,15 +27,52 @@ ckpt_status ckpt_hashing_start(ckpt_hashing *hashing, const ckpt_index *from, co
   return CKPT_OK;
 }
 
+/* Marks what is left out. */
+static ckpt_status choose_tensors(ckpt_hashing *hashing, ckpt_selection *selection, ckpt_arena *arena,
+                                  ckpt_error *err) {
+  const ckpt_index *from = hashing->from;
+  for (size_t i = 0; i < from->n_tensors; i++) {
+    const ckpt_tensor *tensor = &from->tensors[from->by_name[i]];
+    ckpt_selected selected;
+    CKPT_TRY(ckpt_selection_take(selection, tensor, arena, &selected, err));
+    hashing->is_left_out[i] = selected.name == NULL;
+    if (selected.name != NULL && selected.name != tensor->name)
+      return ckpt_fail_option(err, CKPT_EINVAL, from->path, "exclude",
+                              "leaves out %s, which is also called %s (leave out both, or neither)", tensor->name,
+                              selected.name);
+  }
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_hashing_choose(ckpt_hashing *hashing, const char *const *exclude, bool is_strict, ckpt_error *err) {
+  const ckpt_convert_options options = {.struct_size = sizeof options, .exclude = exclude};
+  ckpt_selection *selection;
+  ckpt_arena arena;
+  CKPT_TRY(ckpt_selection_new(&selection, &options, hashing->include, NULL, err));
+  ckpt_arena_init(&arena, UINT64_MAX);
+  hashing->exclude = exclude;
+  ckpt_status status = is_strict ? ckpt_selection_refuse_unread(selection, hashing->from, false, err) : CKPT_OK;
+  if (status == CKPT_OK && exclude != NULL) {
+    hashing->is_left_out = calloc((size_t)hashing->from->n_tensors + 1, sizeof *hashing->is_left_out);
+    status = hashing->is_left_out == NULL ? ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory")
+                                          : choose_tensors(hashing, selection, &arena, err);
+    if (status == CKPT_OK && is_strict) status = ckpt_selection_finish(selection, err);
+  }
+  ckpt_arena_free(&arena);
+  ckpt_selection_free(selection);
+  return status;
+}
+
 void ckpt_hashing_end(ckpt_hashing *hashing) {
   free(hashing->digests);
+  free(hashing->is_left_out);
   *hashing = (ckpt_hashing){0};
 }
 
 const ckpt_tensor *ckpt_hashing_at(const ckpt_hashing *hashing, size_t place) {
   const ckpt_tensor *tensor = &hashing->from->tensors[hashing->from->by_name[place]];
-  bool known;
-  return ckpt_role_included(hashing->include, (ckpt_role)tensor->role, &known) ? tensor : NULL;
+  if (hashing->is_left_out != NULL && hashing->is_left_out[place]) return NULL;
+  return ckpt_role_included(hashing->include, (ckpt_role)tensor->role, NULL) ? tensor : NULL;
 }
 
 bool ckpt_digest_is_taken(const ckpt_digest *digest) {
@@ -108,7 +145,9 @@ ckpt_status ckpt_hash(const ckpt_index *index, const ckpt_hash_options *options,
   CKPT_TRY(ckpt_options_take(&run, sizeof run, known.run, err));
   const ckpt_group *group = ckpt_group_of(&run);
   ckpt_hashing hashing = {0};
-  ckpt_status status = ckpt_group_agree(group, ckpt_hashing_start(&hashing, index, &known, err), err);
+  ckpt_status status = ckpt_hashing_start(&hashing, index, &known, err);
+  if (status == CKPT_OK) status = ckpt_hashing_choose(&hashing, known.exclude, true, err);
+  status = ckpt_group_agree(group, status, err);
   if (status == CKPT_OK) {
     const ckpt_proof proof = ckpt_hashing_proof(&hashing);
     status = ckpt_prove(&proof, &run, NULL, NULL, err);

@@ -8,15 +8,22 @@
 typedef struct ckpt_hashing {
   const ckpt_index *from;
   const char *include;
+  const char *const *exclude; /* patterns, or NULL */
   ckpt_dtype cast;
   bool is_quantized;
   ckpt_digest *digests; /* of the tensors that are included, by their place in byte order of names; owned */
+  bool *is_left_out;    /* by pattern, by the same place; NULL: none is; owned */
 } ckpt_hashing;
 
 /* Borrows from and the options' text. NULL options: the model as stored. EINVAL (include), ENOMEM. */
 ckpt_status ckpt_hashing_start(ckpt_hashing *hashing, const ckpt_index *from, const ckpt_hash_options *options,
                                ckpt_error *err);
 void ckpt_hashing_end(ckpt_hashing *hashing); /* a zeroed one is fine */
+
+/* Leaves out the tensors whose names match a pattern (NULL-terminated, or NULL; borrowed): before any other use. With
+ * is_strict a tensor that stays and is not read is EUNSUPPORTED, and a pattern that matches nothing ENOTFOUND. EINVAL
+ * for a bad pattern, and for one name of a tensor that keeps another; ENOMEM. */
+ckpt_status ckpt_hashing_choose(ckpt_hashing *hashing, const char *const *exclude, bool is_strict, ckpt_error *err);
 
 /* The tensor at a place, or NULL if it is not included. */
 const ckpt_tensor *ckpt_hashing_at(const ckpt_hashing *hashing, size_t place);

@@ -91,27 +91,6 @@ static ckpt_status say_left_out(ckpt_output *output, const ckpt_index *from, con
   return CKPT_OK;
 }
 
-/* What is named and cannot be read is left out by name alone. */
-static ckpt_status refuse_unread(const ckpt_output *output, const ckpt_index *from, const char *include,
-                                 ckpt_selection *selection, ckpt_error *err) {
-  const ckpt_unread *first = NULL;
-  ckpt_name_list names = {.n = 0};
-  for (uint32_t i = 0; i < from->n_unread; i++) {
-    const ckpt_unread *unread = &from->unread[i];
-    bool is_wanted;
-    CKPT_TRY(ckpt_selection_wants(selection, unread->name, &is_wanted, err));
-    if (!is_wanted || !ckpt_role_included(include, unread->role, NULL)) continue;
-    if (output->format->caps.unread && unread->is_kept) continue;
-    if (first == NULL) first = unread;
-    ckpt_name_list_add(&names, unread->name);
-  }
-  if (first == NULL) return CKPT_OK;
-  return ckpt_advise_value(
-      ckpt_fail(err, CKPT_EUNSUPPORTED, from->path, first->name, "is there and not read: %s (%zu tensor%s: %s)",
-                first->why, names.n, names.n == 1 ? " is not" : "s are not", names.text),
-      err, "%exclude=$ leaves it out", first->name);
-}
-
 /* Whether a trainer's file whose tensors were read goes along as the file that it is: into a folder whose format has no
  * states of its own. Elsewhere its tensors go. */
 static bool goes_as_file(const ckpt_side_file *side, const ckpt_format *format) {
@@ -555,7 +534,7 @@ static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *reque
                                   n_steps, err));
   if (output->format->caps.presets || !has_ggml(request)) CKPT_TRY(ckpt_metadata_edit(output, options, err));
   CKPT_TRY(ckpt_selection_new(&selection, options, ckpt_convert_include(options, output->format), n_steps, err));
-  CKPT_TRY_GOTO(refuse_unread(output, request->from, ckpt_convert_include(options, output->format), selection, err));
+  CKPT_TRY_GOTO(ckpt_selection_refuse_unread(selection, request->from, output->format->caps.unread, err));
   t.drops_ties = drops_ties(output, request);
   CKPT_TRY_GOTO(request->graph != NULL
                     ? ckpt_graph_rows(plan, sink, request->graph, request->from, selection, is_quantized, err)

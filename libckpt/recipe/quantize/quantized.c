@@ -12,7 +12,7 @@
 enum { MAX_NAME = 4200 };
 
 /* Names of one stem: of quantized values, and of what stands beside them to read them. "" is the bare stem; an ending
- * that begins with a letter is a whole component. */
+ * that begins with a letter is a whole component, or follows a '_' where it is torchao's. */
 typedef struct ending_pair {
   const char *values, *beside;
 } ending_pair;
@@ -36,14 +36,44 @@ static const ending_pair pairs[] = {
     {"weight_packed", "weight_zero_point"},
     {"weight_packed", "input_scale"},
     {"weight_packed", "input_global_scale"},
-    {"qweight", "scales"}, /* GPTQ, AWQ */
+    {"qweight", "scales"}, /* GPTQ, AWQ, FP-Quant */
     {"qweight", "qzeros"},
+    {"qweight", "weight_global_scale"},
+    {"qweight", "act_global_scale"},
+    {"qweight", "forward_hadamard_matrix"},
+    {"qweight", "backward_hadamard_matrix"},
+    {"weight", "scales"}, /* MLX: weights are u32 */
+    {"weight", "biases"},
+    {"weight", "qbiases"}, /* the same for Metal */
+    {"weight", "tables"},  /* HIGGS */
+    {"weight", "tables2"},
     {"_blocks", "_scales"}, /* MXFP4 */
     {"._data", "._scale"},  /* quanto */
     {"W_q", "scale"},       /* HQQ */
     {"W_q", "zero"},
     {"codes", "codebooks"}, /* AQLM */
     {"codes", "scales"},
+    {"indices", "centroids.weight"}, /* VPTQ; other indices can be u16 that are called f16 */
+    {"indices", "res_centroids.weight"},
+    {"indices", "res_indices"},
+    {"indices", "outlier_centroids.weight"},
+    {"indices", "outlier_indices"},
+    {"indices", "weight_scale"},
+    {"indices", "weight_bias"},
+    {"indices", "perm"},
+    {"qdata", "scale"}, /* torchao: parts of X.weight are X._weight_qdata, in a torch file X.weight.qdata */
+    {"qdata", "zero_point"},
+    {"qdata", "scale_and_zero"},
+    {"qdata", "group_scale"},
+    {"qdata", "group_zero"},
+    {"qdata", "row_scale"},
+    {"qdata", "per_tensor_scale"},
+    {"qdata", "act_per_tensor_scale"},
+    {"qdata", "act_pre_scale"},
+    {"qdata", "act_quant_scale"},
+    {"qdata", "output_act_quant_scale"},
+    {"qdata", "sparse_metadata"},
+    {"qdata_and_metadata", "scale"},
 };
 
 enum { N_PAIRS = sizeof pairs / sizeof *pairs };
@@ -56,12 +86,19 @@ static bool is_narrow(const ckpt_tensor *tensor) {
   return dtype->block_elements != 1 || dtype->block_bytes < (ckpt_dtype_is_float((ckpt_dtype)tensor->dtype) ? 2 : 8);
 }
 
+/* Whether the stem is "..._weight_", as torchao begins the parts of a tensor called "...weight". */
+static bool follows_torchao(const char *name, size_t n_stem) {
+  if (n_stem < 2 || name[n_stem - 1] != '_') return false;
+  while (n_stem != 0 && name[n_stem - 1] != '.') n_stem--;
+  return name[n_stem] == '_';
+}
+
 /* Whether name ends so; *n_stem is what comes before. */
 static bool take_stem(const char *name, const char *ending, size_t *n_stem) {
   bool is_component = ending[0] != '\0' && strchr("._", ending[0]) == NULL;
   if (!ckpt_text_ends(name, ending)) return false;
   *n_stem = strlen(name) - strlen(ending);
-  return !is_component || *n_stem == 0 || name[*n_stem - 1] == '.';
+  return !is_component || *n_stem == 0 || name[*n_stem - 1] == '.' || follows_torchao(name, *n_stem);
 }
 
 /* The tensor of the same stem that ends otherwise, or NULL. */
@@ -110,11 +147,13 @@ ckpt_status ckpt_index_quantization(const ckpt_index *index, ckpt_quantization *
     status = ckpt_source_read(ckpt_index_side_source(index, side), side->file, 0, text, (size_t)side->n_bytes, err);
   if (status == CKPT_OK)
     status = ckpt_config_parse(&config, text, side->n_bytes, ckpt_index_side_path(index, side), err);
-  if (status == CKPT_OK && ckpt_config_has(config, "quantization_config")) {
-    const char *method = "";
+  const bool is_mlx = status == CKPT_OK && ckpt_config_has(config, "quantization");
+  if (is_mlx || (status == CKPT_OK && ckpt_config_has(config, "quantization_config"))) {
+    const char *method = is_mlx ? "mlx" : "";
     (void)ckpt_config_text(config, "quantization_config.quant_method", &method);
     snprintf(out->method, sizeof out->method, "%s", method);
     out->is_stated = true;
+    out->key = ckpt_config_has(config, "quantization_config") ? "quantization_config" : "quantization";
     for (uint32_t i = 0; i < index->n_tensors; i++)
       out->is_present = out->is_present || is_quantized_tensor(index, &index->tensors[i]);
   }
@@ -161,6 +200,6 @@ ckpt_status ckpt_refuse_quantized(const ckpt_index *index, const ckpt_tensor *te
   for (size_t i = 0; i < N_PAIRS; i++) is_suspect = is_suspect || take_stem(tensor->name, pairs[i].beside, &ignored);
   if (is_quantized && is_suspect)
     return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, tensor->name,
-                     "belongs to a quantized model (quantization_config in config.json): a cast alone would be wrong");
+                     "belongs to a quantized model, as config.json says: a cast alone would be wrong");
   return CKPT_OK;
 }

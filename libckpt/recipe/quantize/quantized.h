@@ -6,8 +6,9 @@
 
 /* The two can disagree: a model that was dequantized often keeps the config of what it was. */
 typedef struct ckpt_quantization {
-  bool is_stated;  /* config.json has a quantization_config */
+  bool is_stated;  /* config.json has a quantization_config, or MLX's quantization */
   bool is_present; /* some tensor is quantized */
+  const char *key; /* which of both it is; NULL: none */
   char method[32]; /* its quant_method; empty where there is none */
 } ckpt_quantization;
 

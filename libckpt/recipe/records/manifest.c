@@ -13,7 +13,7 @@
 #include "libckpt/recipe/records/json_file.h"
 #include "libckpt/recipe/select/select.h"
 
-enum { MAX_TENSORS = 1000000, WINDOW_BYTES = 1 << 16, N_KEYS = 8 };
+enum { MAX_TENSORS = 1000000, WINDOW_BYTES = 1 << 16, N_KEYS = 9 };
 
 typedef unsigned long long ull;
 
@@ -33,6 +33,7 @@ void ckpt_manifest_free(ckpt_manifest *manifest) {
   ckpt_side_sums_free(&manifest->side_files);
   free(manifest->entries);
   free(manifest->not_read);
+  free(manifest->exclude);
   free(manifest);
 }
 
@@ -66,14 +67,24 @@ static ckpt_status add(ckpt_manifest *manifest, ckpt_manifest_entry entry, ckpt_
   return CKPT_OK;
 }
 
-/* Appends the name of a tensor that was not read, copied. */
-static ckpt_status add_not_read(ckpt_manifest *manifest, const char *name, ckpt_error *err) {
-  CKPT_TRY(ckpt_grow(&manifest->not_read, manifest->n_not_read, &manifest->not_read_capacity,
-                     sizeof *manifest->not_read, err));
-  const char *copy = ckpt_arena_copy(&manifest->arena, name);
+/* Appends a copied text to a list, behind which room for a NULL stays. */
+static ckpt_status add_text(ckpt_manifest *manifest, const char ***list, uint32_t *n, uint32_t *capacity,
+                            const char *text, ckpt_error *err) {
+  CKPT_TRY(ckpt_grow(list, *n + 1, capacity, sizeof **list, err));
+  const char *copy = ckpt_arena_copy(&manifest->arena, text);
   CKPT_TRY_ALLOC(copy, err);
-  manifest->not_read[manifest->n_not_read++] = copy;
+  (*list)[(*n)++] = copy;
+  (*list)[*n] = NULL;
   return CKPT_OK;
+}
+
+/* The name of a tensor that was not read. */
+static ckpt_status add_not_read(ckpt_manifest *manifest, const char *name, ckpt_error *err) {
+  return add_text(manifest, &manifest->not_read, &manifest->n_not_read, &manifest->not_read_capacity, name, err);
+}
+
+static ckpt_status add_exclude(ckpt_manifest *manifest, const char *pattern, ckpt_error *err) {
+  return add_text(manifest, &manifest->exclude, &manifest->n_exclude, &manifest->exclude_capacity, pattern, err);
 }
 
 static int by_text(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
@@ -117,6 +128,8 @@ static ckpt_status fill(ckpt_manifest *manifest, const ckpt_hashing *hashing, ck
                                        .rank = tensor->rank},
                  err));
   }
+  for (size_t i = 0; hashing->exclude != NULL && hashing->exclude[i] != NULL; i++)
+    CKPT_TRY(add_exclude(manifest, hashing->exclude[i], err));
   for (uint32_t i = 0; i < from->n_unread; i++)
     if (ckpt_role_included(hashing->include, from->unread[i].role, NULL))
       CKPT_TRY(add_not_read(manifest, from->unread[i].name, err));
@@ -169,6 +182,16 @@ static void print_entry(const ckpt_manifest_entry *entry, ckpt_stream *out) {
   ckpt_stream_printf(out, "], \"digest\": \"%s\"}", ckpt_digest_text(&entry->digest, digest));
 }
 
+static void print_list(const char *key, const char *const *texts, uint32_t n, ckpt_stream *out) {
+  if (n == 0) return;
+  ckpt_stream_printf(out, ",\n  \"%s\": [", key);
+  for (uint32_t i = 0; i < n; i++) {
+    ckpt_stream_text(out, i == 0 ? "" : ", ");
+    ckpt_stream_json(out, texts[i], strlen(texts[i]));
+  }
+  ckpt_stream_text(out, "]");
+}
+
 static void print(const ckpt_manifest *manifest, ckpt_stream *out) {
   char digest[80];
   ckpt_stream_printf(out, "{\n  \"ckpt_manifest\": %d,\n  \"digest\": \"%s\",\n  \"names\": ", CKPT_MANIFEST_VERSION,
@@ -179,14 +202,8 @@ static void print(const ckpt_manifest *manifest, ckpt_stream *out) {
     ckpt_stream_text(out, "null");
   else
     ckpt_stream_printf(out, "\"%s\"", ckpt_dtype_name(manifest->cast));
-  if (manifest->n_not_read != 0) {
-    ckpt_stream_text(out, ",\n  \"not_read\": [");
-    for (uint32_t i = 0; i < manifest->n_not_read; i++) {
-      ckpt_stream_text(out, i == 0 ? "" : ", ");
-      ckpt_stream_json(out, manifest->not_read[i], strlen(manifest->not_read[i]));
-    }
-    ckpt_stream_text(out, "]");
-  }
+  print_list("exclude", manifest->exclude, manifest->n_exclude, out);
+  print_list("not_read", manifest->not_read, manifest->n_not_read, out);
   if (manifest->side_files.n != 0) {
     ckpt_stream_text(out, ",\n  \"side_files\": ");
     ckpt_side_sums_print(&manifest->side_files, "\n    ", out);
@@ -304,24 +321,28 @@ static ckpt_status read_entries(ckpt_manifest *manifest, ckpt_json *json, ckpt_e
   return CKPT_OK;
 }
 
-static ckpt_status read_not_read(ckpt_manifest *manifest, ckpt_json *json, ckpt_error *err) {
+/* A list of texts, each of which `take` gets. */
+static ckpt_status read_texts(ckpt_manifest *manifest, ckpt_json *json, const char *key,
+                              ckpt_status (*take)(ckpt_manifest *manifest, const char *text, ckpt_error *err),
+                              ckpt_error *err) {
   ckpt_json_token token;
   size_t n;
-  CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_ARRAY, "not_read", err));
-  for (;;) {
+  CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_ARRAY, key, err));
+  for (uint32_t n_read = 0;; n_read++) {
     CKPT_TRY(ckpt_json_next(json, &token, err));
     if (token == CKPT_JSON_ARRAY_END) return CKPT_OK;
-    const char *name = token == CKPT_JSON_STRING ? ckpt_json_text(json, &n) : NULL;
-    if (name == NULL || strlen(name) != n) return ckpt_json_fail(json, err, "not_read is a list of names");
-    if (manifest->n_not_read == MAX_TENSORS) return ckpt_json_fail(json, err, "more than %d tensors", MAX_TENSORS);
-    CKPT_TRY(add_not_read(manifest, name, err));
+    const char *text = token == CKPT_JSON_STRING ? ckpt_json_text(json, &n) : NULL;
+    if (text == NULL || strlen(text) != n) return ckpt_json_fail(json, err, "%s is a list of names", key);
+    if (n_read == MAX_TENSORS) return ckpt_json_fail(json, err, "more than %d tensors", MAX_TENSORS);
+    CKPT_TRY(take(manifest, text, err));
   }
 }
 
 static ckpt_status read_key(ckpt_manifest *manifest, ckpt_json *json, const char *key, unsigned *seen,
                             ckpt_error *err) {
   static const char *const keys[] = {"ckpt_manifest", "digest",  "names",      "include",
-                                     "cast",          "tensors", "side_files", "not_read"};
+                                     "cast",          "tensors", "side_files", "not_read",
+                                     "exclude"};
   ckpt_json_token token;
   const char *text;
   unsigned number = 0;
@@ -356,7 +377,8 @@ static ckpt_status read_key(ckpt_manifest *manifest, ckpt_json *json, const char
       return manifest->cast != CKPT_DTYPE_NONE ? CKPT_OK : ckpt_json_fail(json, err, "cast is an unknown dtype");
     case 5: return read_entries(manifest, json, err);
     case 6: return ckpt_side_sums_read(&manifest->side_files, json, &manifest->arena, err);
-    default: return read_not_read(manifest, json, err);
+    case 7: return read_texts(manifest, json, keys[number], add_not_read, err);
+    default: return read_texts(manifest, json, keys[number], add_exclude, err);
   }
 }
 

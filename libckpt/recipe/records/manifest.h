@@ -4,6 +4,7 @@
  * order, without the tied copy of a pair:
  *
  *   {"ckpt_manifest": 1, "digest": "ckpt1:...", "names": "hf:llama/1", "include": "model", "cast": null,
+ *    "exclude": ["...", ...],
  *    "not_read": ["...", ...],
  *    "side_files": [{"name": "config.json", "n_bytes": 731, "sha256": "..."}, ...],
  *    "tensors": [
@@ -11,10 +12,10 @@
  *     ...
  *   ]}
  *
- * `not_read` names tensors of these roles that could not be read and have no digest; it is present only if there are
- * any. `side_files` is present only if there are any, and never with a cast, which changes the config's dtype. It alone
- * may depend on the format: some formats have no side files. `names` is the naming that the digests use, with the
- * revision of its table; a check recomputes with it. */
+ * `exclude` are patterns of names that were left out. `not_read` names tensors of these roles that could not be read
+ * and have no digest. Each is present only if there are any. `side_files` is present only if there are any, and never
+ * with a cast, which changes the config's dtype. It alone may depend on the format: some formats have no side files.
+ * `names` is the naming that the digests use, with the revision of its table; a check recomputes with it. */
 #ifndef CKPT_RECIPE_RECORDS_MANIFEST_H
 #define CKPT_RECIPE_RECORDS_MANIFEST_H
 
@@ -39,6 +40,8 @@ typedef struct ckpt_manifest {
   size_t n, capacity;
   const char **not_read; /* tensors that could not be read, in byte order of names */
   uint32_t n_not_read, not_read_capacity;
+  const char **exclude; /* patterns that left tensors out, NULL behind the last; NULL: there are none */
+  uint32_t n_exclude, exclude_capacity;
   ckpt_side_sums side_files; /* empty: none are recorded */
 } ckpt_manifest;
 

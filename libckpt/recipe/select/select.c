@@ -202,12 +202,26 @@ ckpt_status ckpt_selection_take(ckpt_selection *selection, const ckpt_tensor *te
   return CKPT_OK;
 }
 
-ckpt_status ckpt_selection_wants(ckpt_selection *selection, const char *name, bool *out, ckpt_error *err) {
-  bool is_matched, is_excluded;
-  CKPT_TRY(any_match(selection->match, selection->n_match, name, &is_matched, err));
-  CKPT_TRY(any_match(selection->exclude, selection->n_exclude, name, &is_excluded, err));
-  *out = (selection->n_match == 0 || is_matched) && !is_excluded;
-  return CKPT_OK;
+ckpt_status ckpt_selection_refuse_unread(ckpt_selection *selection, const ckpt_index *index, bool keeps_objects,
+                                         ckpt_error *err) {
+  const ckpt_unread *first = NULL;
+  ckpt_name_list names = {.n = 0};
+  for (uint32_t i = 0; i < index->n_unread; i++) {
+    const ckpt_unread *unread = &index->unread[i];
+    bool is_matched, is_excluded;
+    CKPT_TRY(any_match(selection->match, selection->n_match, unread->name, &is_matched, err));
+    CKPT_TRY(any_match(selection->exclude, selection->n_exclude, unread->name, &is_excluded, err));
+    if (is_excluded || (selection->n_match != 0 && !is_matched) || (keeps_objects && unread->is_kept) ||
+        !ckpt_role_included(selection->include, unread->role, NULL))
+      continue;
+    if (first == NULL) first = unread;
+    ckpt_name_list_add(&names, unread->name);
+  }
+  if (first == NULL) return CKPT_OK;
+  return ckpt_advise_value(
+      ckpt_fail(err, CKPT_EUNSUPPORTED, index->path, first->name, "is there and not read: %s (%zu tensor%s: %s)",
+                first->why, names.n, names.n == 1 ? " is not" : "s are not", names.text),
+      err, "%exclude=$ leaves it out", first->name);
 }
 
 static ckpt_status refuse_idle(const char *option, const char *text, ckpt_error *err) {

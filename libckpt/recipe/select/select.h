@@ -39,8 +39,10 @@ void ckpt_selection_free(ckpt_selection *selection); /* NULL is fine */
 ckpt_status ckpt_selection_take(ckpt_selection *selection, const ckpt_tensor *tensor, ckpt_arena *arena,
                                 ckpt_selected *out, ckpt_error *err);
 
-/* Whether a tensor of this name that is not read would take part: by --match and --exclude, which count it. */
-ckpt_status ckpt_selection_wants(ckpt_selection *selection, const char *name, bool *out, ckpt_error *err);
+/* EUNSUPPORTED where a tensor that the index cannot read would take part: such a one is left out by name alone. Counts
+ * as a match of --match and --exclude. keeps_objects: those that the kept torch object holds whole are written. */
+ckpt_status ckpt_selection_refuse_unread(ckpt_selection *selection, const ckpt_index *index, bool keeps_objects,
+                                         ckpt_error *err);
 
 /* ENOTFOUND for the first pattern or rule that matched nothing. */
 ckpt_status ckpt_selection_finish(const ckpt_selection *selection, ckpt_error *err);

@@ -421,7 +421,7 @@ static ckpt_status check_quantization(checker *c, ckpt_error *err) {
   c->is_quantized = quantization.is_stated && quantization.is_present;
   if (!quantization.is_stated || quantization.is_present) return CKPT_OK;
   return ckpt_findings_add(c->findings, err, CKPT_PROBLEM, c->config_path, NULL,
-                           "says quantization_config (%s), but no tensor is quantized", quantization.method);
+                           "says %s (%s), but no tensor is quantized", quantization.key, quantization.method);
 }
 
 /* The whole text of a side file, terminated; free() it. */

@@ -177,12 +177,26 @@ TEST_F(Converted, TensorsThatAreNotReadStay) {
   expect_same(first.get(), second.get(), "");
   const ckpt_object *before = ckpt_object_get(first->objects, "torch"),
                     *after = ckpt_object_get(second->objects, "torch");
-  for (const char *key : {"conj", "complex32", "bits", "meta"}) {
+  for (const char *key : {"complex32", "bits", "meta"}) {
     EXPECT_TRUE(ckpt_index_is_unread(second.get(), key)) << key;
     ASSERT_NE(ckpt_object_get(after, key), nullptr) << key;
     EXPECT_TRUE(ckpt_object_equal(ckpt_object_get(before, key), ckpt_object_get(after, key))) << key;
   }
   EXPECT_EQ(ckpt_object_get(after, "wide"), nullptr);
+}
+
+// The values of conjugates and negatives are written, not the bit, and none shares memory with what it was a view of.
+TEST_F(Converted, ValuesOfConjugatesAndNegatives) {
+  ckpt_error err = {};
+  IndexPointer first = open(kData + "signs.pt", &err, true), second = Convert(kData + "signs.pt");
+  ASSERT_NE(first, nullptr) << text_of(err);
+  ASSERT_NE(second, nullptr);
+  ASSERT_EQ(second->n_tensors, first->n_tensors);
+  for (uint32_t i = 0; i < second->n_tensors; i++) EXPECT_EQ(second->tensors[i].extents[0].signs, 0);
+  ckpt_digest digests[2];
+  ASSERT_EQ(ckpt_hash(first.get(), nullptr, &digests[0], &err), CKPT_OK) << text_of(err);
+  ASSERT_EQ(ckpt_hash(second.get(), nullptr, &digests[1], &err), CKPT_OK) << text_of(err);
+  EXPECT_EQ(memcmp(&digests[0], &digests[1], sizeof digests[0]), 0);
 }
 
 // Arrays of numpy stay what they are, and notes say what loading them takes: of each kind once.

@@ -5,6 +5,7 @@
 #include "tests/libckpt/run/run_testing.h"
 
 extern "C" {
+#include "libckpt/index/index.h"
 #include "libckpt/recipe/adapter/adapter.h"
 #include "libckpt/recipe/adapter/names.h"
 }
@@ -39,7 +40,7 @@ class Merge : public Run {
     ckpt_adapters *opened = nullptr;
     err_ = {};
     ckpt_status status =
-        ckpt_adapters_open(&opened, base, requests.data(), static_cast<uint32_t>(requests.size()), &err_);
+        ckpt_adapters_open(&opened, base, requests.data(), static_cast<uint32_t>(requests.size()), &options_, &err_);
     adapters_.reset(opened);
     return status;
   }
@@ -54,6 +55,7 @@ class Merge : public Run {
     return out;
   }
   Adapters adapters_;
+  ckpt_adapter_options options_ = {};
 };
 
 double Farthest(const std::vector<float> &a, const std::vector<float> &b) {
@@ -84,7 +86,8 @@ TEST_P(EveryKind, IsWhatPeftMerges) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Adapters, EveryKind,
-                         testing::Values("linear", "rslora", "patterns", "dora", "embedding", "saved", "bias", "gpt2"),
+                         testing::Values("linear", "rslora", "patterns", "dora", "embedding", "saved", "bias", "gpt2",
+                                         "gpt2_dora", "embedding_dora", "rows", "experts", "layers", "layers_dora"),
                          [](const auto &tested) { return tested.param; });
 
 TEST_F(Merge, TheOrderOfAdaptersChangesNoByteAndAScaleOfZeroNothing) {
@@ -92,6 +95,9 @@ TEST_F(Merge, TheOrderOfAdaptersChangesNoByteAndAScaleOfZeroNothing) {
   IndexPointer base = Open(folder + "/base");
   ASSERT_EQ(open_adapters(base.get(), {{one.c_str(), 0.5}, {other.c_str(), 0.25}}), CKPT_OK) << text_of(err_);
   auto first = merge();
+  std::vector<bool> changed;
+  for (size_t i = 0; i < ckpt_index_count(base.get()); i++)
+    changed.push_back(ckpt_adapters_change(adapters_.get(), ckpt_index_at(base.get(), i)));
   ASSERT_EQ(open_adapters(base.get(), {{other.c_str(), 0.25}, {one.c_str(), 0.5}}), CKPT_OK);
   EXPECT_EQ(first, merge());
   ASSERT_EQ(open_adapters(base.get(), {{one.c_str(), 0}}), CKPT_OK);
@@ -99,7 +105,7 @@ TEST_F(Merge, TheOrderOfAdaptersChangesNoByteAndAScaleOfZeroNothing) {
   for (size_t i = 0; i < ckpt_index_count(base.get()); i++) {
     const ckpt_tensor *tensor = ckpt_index_at(base.get(), i);
     EXPECT_EQ(same[tensor->name], Values(base.get(), tensor)) << tensor->name;
-    EXPECT_EQ(first[tensor->name] != same[tensor->name], ckpt_adapters_change(adapters_.get(), tensor)) << tensor->name;
+    EXPECT_EQ(first[tensor->name] != same[tensor->name], changed[i]) << tensor->name;
   }
 }
 
@@ -127,11 +133,17 @@ std::string Saved(const std::vector<std::tuple<std::string, size_t, size_t>> &te
 
 class Refused : public Merge {
  protected:
-  void expect(const std::string &config, const std::string &model, const std::string &message) {
+  void write(const std::string &config, const std::string &model) {
     folder_.write("adapter/adapter_config.json", config);
     folder_.write("adapter/adapter_model.safetensors", model);
+  }
+  ckpt_status open_written() {
     const std::string path = folder_ / "adapter";
-    EXPECT_NE(open_adapters(base_.get(), {{path.c_str(), 1}}), CKPT_OK) << message;
+    return open_adapters(base_.get(), {{path.c_str(), 1}});
+  }
+  void expect(const std::string &config, const std::string &model, const std::string &message) {
+    write(config, model);
+    EXPECT_NE(open_written(), CKPT_OK) << message;
     EXPECT_NE(text_of(err_).find(message), std::string::npos) << text_of(err_);
   }
   const std::string q_ = "base_model.model.model.layers.0.self_attn.q_proj.";
@@ -159,32 +171,162 @@ TEST_F(Refused, TensorsThatFitNothing) {
   expect(config_, Saved({{q_ + "lora_B.weight", 16, 4}}), "lora_A of this module is missing");
   expect(config_, Saved({{q_ + "lora_A.weight", 4, 15}, {q_ + "lora_B.weight", 16, 4}}), "its update is 16 x 15");
   expect(config_, Saved({{q_ + "lora_A.weight", 5, 16}, {q_ + "lora_B.weight", 16, 4}}), "its rank is 4");
-  expect(config_, Saved({{"base_model.model.nowhere.lora_A.weight", 4, 16}}), "has no 'nowhere.weight'");
+  const std::string nowhere = "base_model.model.nowhere.";
+  expect(config_, Saved({{nowhere + "lora_A.weight", 4, 16}, {nowhere + "lora_B.weight", 16, 4}}),
+         "has no 'nowhere.weight'");
+  expect(config_, Saved({{nowhere + "bias", 4, 16}}), "has no 'nowhere.bias'");
+  expect(config_, Saved({{q_ + "lora_B.bias", 16, 1}}), "lora_B of this module is missing");
   expect(config_, Saved({{q_ + "lora_A.weight", 4, 16}, {q_ + "lora_A.default.weight", 4, 16}}), "says the same of");
   expect(config_, Saved({{q_ + "lora_C.weight", 4, 16}}), "no part of a LoRA module");
 }
 
-TEST_F(Refused, ValuesThatAreNotFinite) {
-  folder_.write("adapter/adapter_config.json", config_);
-  folder_.write("adapter/adapter_model.safetensors",
-                Saved({{q_ + "lora_A.weight", 4, 16}, {q_ + "lora_B.weight", 16, 4}}, NAN));
-  const std::string path = folder_ / "adapter";
-  ASSERT_EQ(open_adapters(base_.get(), {{path.c_str(), 1}}), CKPT_OK) << text_of(err_);
+TEST_F(Refused, ValuesThatAreNotFiniteOrChangeNothing) {
+  expect(config_, Saved({{q_ + "lora_A.weight", 4, 16}, {q_ + "lora_B.weight", 16, 4}}, NAN), "64 values are NaN");
+  expect(config_, Saved({{q_ + "lora_A.weight", 4, 16}, {q_ + "lora_B.weight", 16, 4}}, INFINITY), "64 infinite");
+  const std::string zero = Saved({{q_ + "lora_A.weight", 4, 16}, {q_ + "lora_B.weight", 16, 4}}, 0);
+  expect(config_, zero, "every lora_B is zero (1)");
+  options_.allow_noop = true;
+  EXPECT_EQ(open_written(), CKPT_OK) << text_of(err_);
+  EXPECT_EQ(adapters_ != nullptr, true);
+}
+
+TEST_F(Refused, EmptyTensorsAsZero3LeavesThem) {
+  expect(config_, Saved({{q_ + "lora_A.weight", 0, 16}, {q_ + "lora_B.weight", 16, 4}}), "has no elements: ZeRO-3");
+}
+
+TEST_F(Refused, TargetsWithoutTensorsUnlessAllowed) {
+  const std::string named = R"({"peft_type":"LORA","r":4,"lora_alpha":8,"target_modules":)";
+  expect(named + R"(["q_proj"]})", good_, "1 module that target_modules names has no tensors here: model.layers.1");
+  expect(named + R"(".*\\.(q|v)_proj"})", good_, "3 modules that target_modules names have no tensors here");
+  expect(named + R"("(a+)+("})", good_, "missing closing parenthesis");
+  for (const char *rest : {R"(["q_proj"],"layers_to_transform":[0]})", R"(["q_proj"],"layers_to_transform":0})",
+                           R"(["q_proj"],"exclude_modules":".*layers.1.*"})", R"("all-linear"})", "null}"}) {
+    write(named + rest, good_);
+    EXPECT_EQ(open_written(), CKPT_OK) << rest << text_of(err_);
+  }
+  write(named + R"(["q_proj"]})", good_);
+  options_.allow_partial = true;
+  EXPECT_EQ(open_written(), CKPT_OK) << text_of(err_);
+}
+
+TEST_F(Refused, WhatItsConfigCallsAnotherKindOfUpdate) {
+  for (const char *key : {"use_qalora", "use_bdlora", "use_something_new"})
+    expect(R"({"peft_type":"LORA","r":4,"lora_alpha":8,")" + std::string(key) + R"(":true})", good_, key);
+  for (const char *key : {"kasa_config", "arrow_config", "alora_invocation_tokens", "some_new_config"})
+    expect(R"({"peft_type":"LORA","r":4,"lora_alpha":8,")" + std::string(key) + R"(":{"a":1}})", good_, key);
+  for (const char *how : {"pissa", "olora", "corda", "loftq", "lora_ga", "something_new"})
+    expect(R"({"peft_type":"LORA","r":4,"lora_alpha":8,"init_lora_weights":")" + std::string(how) + "\"}", good_, how);
+  write(R"({"peft_type":"LORA","r":4,"lora_alpha":8,"init_lora_weights":"eva","eva_config":{"rho":2},"use_rslora":true,
+            "corda_config":null,"use_dora":false,"loftq_config":{},"runtime_config":{"ephemeral_gpu_offload":false}})",
+        good_);
+  EXPECT_EQ(open_written(), CKPT_OK) << text_of(err_);
+}
+
+TEST_F(Refused, HostileConfigs) {
+  const std::string start = R"({"peft_type":"LORA","r":4,"lora_alpha":8,)";
+  expect(start + R"("r":4})", good_, "duplicate");
+  expect(start + R"("alpha_pattern":{"(([a-z._0-9])*)*[!?]":3}})", good_, "steps");
+  std::string many = start + R"("alpha_pattern":{)";
+  for (int i = 0; i <= 4096; i++) many += (i == 0 ? "\"a" : ",\"a") + std::to_string(i) + "\":1";
+  expect(many + "}}", good_, "more than 4096 patterns");
+  expect(config_, Saved({{"base_model.model.../../etc/passwd.lora_A.weight", 4, 16}}), "is missing");
+  expect(R"({"peft_type":"LORA","r":1e300,"lora_alpha":8})", good_, "has rank 1e+300 here");
+}
+
+TEST_F(Refused, TwoAdaptersThatReplaceOneTensorDifferently) {
+  const std::string folder = kData + "saved", one = folder + "/adapter", dora = kData + "dora/adapter";
+  IndexPointer base = Open(folder + "/base");
+  write(config_, Saved({{"base_model.model.lm_head.weight", 40, 16}}));
+  const std::string other = folder_ / "adapter";
+  EXPECT_EQ(open_adapters(base.get(), {{one.c_str(), 1}, {other.c_str(), 1}}), CKPT_EUNSUPPORTED);
+  EXPECT_NE(text_of(err_).find("would depend on their order"), std::string::npos) << text_of(err_);
+  EXPECT_EQ(open_adapters(base.get(), {{other.c_str(), 1}, {other.c_str(), 1}}), CKPT_OK) << text_of(err_);
+  EXPECT_EQ(open_adapters(base.get(), {{dora.c_str(), 1}, {dora.c_str(), 1}}), CKPT_EUNSUPPORTED);
+}
+
+TEST_F(Refused, RowsThatTheConfigDoesNotName) {
+  const std::string delta = "base_model.model.model.embed_tokens.token_adapter.trainable_tokens_delta";
+  const std::string start = R"({"peft_type":"LORA","r":4,"lora_alpha":8,"trainable_token_indices":)";
+  const auto refuse = [&](const std::string &rows, const std::string &message) {
+    write(start + rows + "}", Saved({{delta, 2, 16}}));
+    if (open_written() == CKPT_OK) {
+      ckpt_index *merged = nullptr;
+      EXPECT_NE(ckpt_adapters_merge(&merged, adapters_.get(), &err_), CKPT_OK) << message;
+    }
+    EXPECT_NE(text_of(err_).find(message), std::string::npos) << text_of(err_);
+  };
+  refuse("[1,40]", "there is no row 40 (40 rows)");
+  refuse("[1,-1]", "there is no row -1");
+  refuse("[1,1]", "row 1 is there twice");
+  refuse("[1]", "has 2 rows, the config names 1");
+  refuse(R"({"lm_head":[1,2]})", "has no rows of 'model.embed_tokens'");
+}
+
+// ---- tied weights ---------------------------------------------------------------------------------------------------
+
+// GPT-2's: lm_head.weight is transformer.wte.weight.
+class Tied : public Refused {
+ protected:
+  const std::string wte_ = "base_model.model.transformer.wte.", head_ = "base_model.model.lm_head.";
+  const std::string embedding_ = Saved({{wte_ + "lora_embedding_A", 4, 40}, {wte_ + "lora_embedding_B", 16, 4}}, 0.5);
+  void SetUp() override { base_ = Open(kData + "gpt2/base"); }
+  std::string config_of(const std::map<std::string, std::vector<float>> &merged) {
+    std::string names;
+    for (const auto &[name, values] : merged)
+      if (name == "transformer.wte.weight" || name == "lm_head.weight") names += name + " ";
+    return names;
+  }
+};
+
+TEST_F(Tied, AnUpdateOfOneOfTwoIsRefusedUnlessTheyMayBecomeTwo) {
+  expect(config_, embedding_, "'lm_head.weight' is tied to 'transformer.wte.weight': they would differ");
+  options_.tied = CKPT_TIED_ERROR;
+  expect(config_, embedding_, "no tied weight may change");
+  options_.tied = CKPT_TIED_UNTIE;
+  ASSERT_EQ(open_written(), CKPT_OK) << text_of(err_);
+  auto merged = merge();
+  EXPECT_EQ(config_of(merged), "lm_head.weight transformer.wte.weight ");
+  const auto before = Values(base_.get(), ckpt_index_find(base_.get(), "lm_head.weight"));
+  EXPECT_EQ(merged["lm_head.weight"], before);
+  for (size_t i = 0; i < before.size(); i++)
+    EXPECT_FLOAT_EQ(merged["transformer.wte.weight"][i], before[i] + 2 * 4 * 0.25F);
+}
+
+TEST_F(Tied, TheSameUpdateOfBothIsAddedOnceAndTheyStayTied) {
+  write(config_, Saved({{wte_ + "lora_embedding_A", 4, 40},
+                        {wte_ + "lora_embedding_B", 16, 4},
+                        {head_ + "lora_A.weight", 4, 16},
+                        {head_ + "lora_B.weight", 40, 4}},
+                       0.5));
+  ASSERT_EQ(open_written(), CKPT_OK) << text_of(err_);
+  auto merged = merge();
+  EXPECT_EQ(config_of(merged), "transformer.wte.weight ");
+  const auto before = Values(base_.get(), ckpt_index_find(base_.get(), "lm_head.weight"));
+  EXPECT_FLOAT_EQ(merged["transformer.wte.weight"][7], before[7] + 2 * 4 * 0.25F);
+}
+
+TEST_F(Tied, WhatIsSavedForOneOfThemIsRefusedAndForBothTakesTheirPlace) {
+  expect(config_, Saved({{wte_ + "weight", 40, 16}}), "they would differ");
+  expect(config_, Saved({{wte_ + "weight", 44, 16}}), "they would differ");
+  write(config_, Saved({{wte_ + "weight", 44, 16}, {head_ + "weight", 44, 16}}, 3));
+  ASSERT_EQ(open_written(), CKPT_OK) << text_of(err_);
+  auto merged = merge();
+  EXPECT_EQ(config_of(merged), "transformer.wte.weight ");
+  EXPECT_EQ(merged["transformer.wte.weight"], std::vector<float>(44 * 16, 3));
+}
+
+TEST_F(Refused, AVocabularyOfWhichOnlyAPartGrows) {
+  const std::string embed = "base_model.model.model.embed_tokens.weight", head = "base_model.model.lm_head.weight";
+  expect(config_, Saved({{embed, 44, 16}}), "'lm_head.weight': has 40 rows, and the merged embedding 44");
+  expect(config_, Saved({{embed, 44, 16}, {head, 45, 16}}), "another embedding of the merge");
+  expect(config_, Saved({{q_ + "weight", 20, 16}}), "its shape is [20,16], that of 'model.layers.0.self_attn.q_proj");
+  write(config_, Saved({{embed, 44, 16}, {head, 44, 16}}));
+  ASSERT_EQ(open_written(), CKPT_OK) << text_of(err_);
   ckpt_index *merged = nullptr;
   ASSERT_EQ(ckpt_adapters_merge(&merged, adapters_.get(), &err_), CKPT_OK) << text_of(err_);
   IndexPointer index(merged, ckpt_index_free);
-  float value;
-  const ckpt_box box = {{0, 0}, {1, 1}};
-  EXPECT_EQ(ckpt_read(merged, ckpt_index_find(merged, "model.layers.0.self_attn.q_proj.weight"), &box, CKPT_F32, &value,
-                      4, &err_),
-            CKPT_EVALUE);
-}
-
-TEST_F(Refused, TwoAdaptersThatReplaceOneTensor) {
-  const std::string folder = kData + "saved", one = folder + "/adapter";
-  IndexPointer base = Open(folder + "/base");
-  EXPECT_EQ(open_adapters(base.get(), {{one.c_str(), 1}, {one.c_str(), 1}}), CKPT_EUNSUPPORTED);
-  EXPECT_NE(text_of(err_).find("would depend on their order"), std::string::npos) << text_of(err_);
+  EXPECT_NE(std::string(ckpt_index_side_file(merged, "config.json")->text).find("\"vocab_size\": 44"),
+            std::string::npos);
 }
 
 TEST(AdapterNames, AreFoundAsTheyOccur) {
@@ -204,6 +346,9 @@ TEST(AdapterNames, AreFoundAsTheyOccur) {
       {"base_model.model.lm_head.modules_to_save.default.weight", CKPT_ADAPTER_WHOLE, "lm_head.weight"},
       {"base_model.model.q.base_layer.weight", CKPT_ADAPTER_WHOLE, "q.weight"},
       {"base_model.model.q.bias", CKPT_ADAPTER_WHOLE, "q.bias"},
+      {"base_model.model.e.token_adapter.trainable_tokens_delta", CKPT_ADAPTER_ROWS, "e.weight"},
+      {"base_model.model.e.token_adapter.trainable_tokens_delta.default", CKPT_ADAPTER_ROWS, "e.weight"},
+      {"base_model.model.a.base_layer.out_proj.lora_A.weight", CKPT_ADAPTER_INPUT, "a.out_proj.weight"},
   };
   for (const auto &c : cases) {
     ckpt_adapter_name name;

@@ -14,7 +14,8 @@ using prove::Opened;
 using prove::Stored;
 
 Stored Tensor(const std::string &name, const std::string &dtype) {
-  static const std::map<std::string, size_t> sizes = {{"F32", 4}, {"I32", 4}, {"F16", 2}, {"BF16", 2}, {"I64", 8}};
+  static const std::map<std::string, size_t> sizes = {{"F32", 4},  {"I32", 4}, {"F16", 2}, {"BF16", 2},
+                                                      {"I64", 8}, {"U32", 4}, {"I16", 2}};
   auto size = sizes.find(dtype);
   return {name, dtype, {2}, std::string(2 * (size == sizes.end() ? 1 : size->second), '\1')};
 }
@@ -58,6 +59,21 @@ TEST(Quantized, EveryLayoutByNamesAndDtypesAlone) {
       {{"l.weight._data", "I8"}, {"l.weight._scale", "F16"}},
       {{"l.W_q", "U8"}, {"l.scale", "F16"}, {"l.zero", "F16"}},
       {{"qweight", "I32"}, {"scales", "F16"}},
+      {{"l.weight", "U32"}, {"l.scales", "F16"}, {"l.biases", "F16"}},  // MLX, affine
+      {{"l.weight", "U32"}, {"l.scales", "U8"}},                         // MLX, mxfp4
+      {{"l._weight_qdata", "I8"}, {"l._weight_scale", "F32"}, {"l._weight_zero_point", "I8"}},  // torchao
+      {{"l._weight_qdata", "I32"}, {"l._weight_scale_and_zero", "BF16"}, {"l._weight_act_pre_scale", "BF16"}},
+      {{"l._weight_qdata", "F8_E4M3"}, {"l._weight_scale", "F32"}},
+      {{"l.weight.qdata", "I8"}, {"l.weight.scale", "F32"}},
+      {{"l.weight", "I16"}, {"l.scales", "F16"}, {"l.tables", "F16"}, {"l.tables2", "F16"}},  // HIGGS
+      {{"l.indices", "I16"},  // VPTQ
+       {"l.centroids.weight", "F16"},
+       {"l.res_centroids.weight", "F16"},
+       {"l.res_indices", "F16"},
+       {"l.outlier_centroids.weight", "F16"},
+       {"l.outlier_indices", "F16"},
+       {"l.weight_scale", "F16"},
+       {"l.weight_bias", "F16"}},
   };
   for (const auto &layout : layouts) {
     std::vector<std::pair<std::string, std::string>> model = layout;
@@ -74,6 +90,8 @@ TEST(Quantized, ANameWithoutQuantizedValuesBesideProvesNothing) {
   EXPECT_EQ(Refused({{"l.weight", "F32"}, {"l.weight_scale", "F32"}, {"l.input_scale", "F32"}}), Names());
   EXPECT_EQ(Refused({{"l.qweight", "F32"}, {"l.scales", "F32"}, {"x_blocks", "I64"}, {"x_scales", "F32"}}), Names());
   EXPECT_EQ(Refused({{"myqweight", "I32"}, {"l.scales", "F32"}, {"myscales", "F32"}}), Names());
+  EXPECT_EQ(Refused({{"l.weight", "F16"}, {"l.biases", "F16"}, {"m.indices", "I64"}, {"m.perm", "F16"}}), Names());
+  EXPECT_EQ(Refused({{"l.myqdata", "I8"}, {"l.myscale", "F32"}, {"l.my_qdata", "I8"}, {"l.my_scale", "F32"}}), Names());
   EXPECT_EQ(Refused({{"l.weight", "I8"}, {"l.xSCB", "F32"}, {"m.SCB", "F32"}}), Names());
 }
 

@@ -48,7 +48,9 @@ done
 ckpt hash --check "$DATA/gpt2-tiny/config.json" 2>&1 | sed "s|$DATA|DATA|g"
 echo '# a tensor that a manifest lists as not read, and that is gone'
 cp "$DATA/torch/refused.pt" .
-ckpt hash refused.pt -o unread.json --quiet
+set -f
+ckpt hash refused.pt -o unread.json --exclude bits --exclude complex32 --exclude meta --exclude wide --quiet
+set +f
 sed 's/"meta"/"gone"/' unread.json >gone.json
 ckpt verify refused.pt --manifest unread.json | grep -c problem
 ckpt verify refused.pt --manifest gone.json | grep problem

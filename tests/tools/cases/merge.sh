@@ -23,6 +23,25 @@ cmp one.safetensors other.safetensors && echo the same bytes
 try merge a/gpt2/base --adapter a/gpt2/adapter -o gpt2.gguf --dtype f32
 try merge a/gpt2/base --adapter a/gpt2/adapter -o gpt2/
 try hash gpt2 gpt2.gguf --cast f32
+# bf16 bases are rounded once: as if they had been f32 all along
+try convert $base -o b16 --dtype bf16
+try convert b16 -o b32 --dtype f32
+try hash b16 --adapter $lora --cast f32
+try hash b32 --adapter $lora --cast f32
+try convert b16 --adapter $lora -o b16.gguf --dtype f16
+try convert b32 --adapter $lora -o b32.gguf --dtype f16
+try hash b16.gguf b32.gguf
+try convert b16 --adapter $lora -o b16.safetensors
+try hash b32 --adapter $lora --cast bf16
+try merge a/embedding/base --adapter a/embedding/adapter -o untied.safetensors --tied error
+# GGUF as base: what comes of it is GGUF again, or the folder that the model's own merge is
+try convert a/gpt2/base -o base.gguf --dtype f32
+try merge base.gguf --adapter a/gpt2/adapter -o again.gguf
+try hash again.gguf
+ckpt ls --names stored again.gguf | sed -n 1,2p
+ckpt ls --names stored base.gguf | sed -n 1,2p
+try merge base.gguf --adapter a/gpt2/adapter -o folder/
+ls folder
 try merge $base -o x.safetensors
 try merge $base --adapter a/gpt2/adapter -o x.safetensors
 try merge $base --adapter $base -o x.safetensors

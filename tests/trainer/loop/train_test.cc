@@ -498,6 +498,53 @@ TEST_F(Train, FollowsTheTrainerWithPeft) {
   json_decref(golden);
 }
 
+// What is frozen has no gradients, and their inputs are not kept; DoRA runs merged, with gradients of all weights.
+TEST_F(Train, FrozenWeightsTakeNoGradients) {
+  auto planned = [&](const std::string &what, const std::string &words) {
+    EXPECT_EQ(train("p", "--plan --per_device_train_batch_size 4 " + words).code, 0);
+    const std::string text = bytes("stdout");
+    const size_t place = text.find(what + " ");
+    EXPECT_NE(place, std::string::npos) << text;
+    std::stringstream rest(text.substr(place + what.size()));
+    double n = 0;
+    std::string unit;
+    rest >> n >> unit;
+    return n * (unit.rfind("KB", 0) == 0 ? 1e3 : unit.rfind("MB", 0) == 0 ? 1e6 : 1);
+  };
+  std::ofstream(at("lora.json")) << R"({"r": 2, "target_modules": ["q_proj"], "peft_type": "LORA"})";
+  std::ofstream(at("dora.json")) << R"({"r": 2, "target_modules": ["q_proj"], "peft_type": "LORA", "use_dora": true})";
+  const std::string lora = "--lora " + at("lora.json"), dora = "--lora " + at("dora.json");
+  EXPECT_LT(planned("gradients", lora), 0.1 * planned("gradients", ""));
+  EXPECT_GT(planned("gradients", dora), 0.9 * planned("gradients", ""));
+  EXPECT_LT(planned("activations", lora), 0.9 * planned("activations", ""));
+  EXPECT_LT(planned("activations", "--gradient_checkpointing true"), 0.95 * planned("activations", ""));
+}
+
+// What goes through A is dropped while training: another curve, the same on any ranks, and none of it in evaluation.
+TEST_F(Train, DropsWhatGoesThroughAnAdapter) {
+  std::ofstream(at("lora.json")) << R"({"r": 4, "target_modules": "all-linear", "init_lora_weights": false,
+                                        "lora_dropout": 0.5, "peft_type": "LORA"})";
+  std::ofstream(at("plain.json")) << R"({"r": 4, "target_modules": "all-linear", "init_lora_weights": false,
+                                         "peft_type": "LORA"})";
+  const std::string words =
+      "--max_steps 3 --quiet --eval_on_start true --eval_strategy steps --eval_steps 3 --eval-data " + data_folder +
+      "eval.jsonl --per_device_train_batch_size ";
+  ASSERT_EQ(train("one", words + "4 --lora " + at("lora.json")).code, 0);
+  ASSERT_EQ(train("two", words + "2 --ranks 2 --lora " + at("lora.json")).code, 0);
+  ASSERT_EQ(train("plain", words + "4 --lora " + at("plain.json")).code, 0);
+  for (size_t i = 0; i < 3; i++) {
+    EXPECT_NEAR(log("one")[i].loss, log("two")[i].loss, 1e-6 * log("one")[i].loss) << i;
+    EXPECT_NE(log("one")[i].loss, log("plain")[i].loss) << i;
+  }
+  EXPECT_EQ(log("one", "eval_loss")[0].loss, log("plain", "eval_loss")[0].loss);
+  ASSERT_EQ(train("again", words + "4 --gradient_checkpointing true --lora " + at("lora.json")).code, 0);
+  EXPECT_EQ(bytes("again/adapter_model.safetensors"), bytes("one/adapter_model.safetensors"));
+  std::ofstream(at("lora.json")) << R"({"lora_dropout": 1, "peft_type": "LORA"})";
+  const Outcome wrong = train("wrong", "--lora " + at("lora.json"));
+  EXPECT_EQ(wrong.code, 1);
+  EXPECT_NE(wrong.text.find("lora_dropout 1"), std::string::npos) << wrong.text;
+}
+
 TEST_F(Train, ANewAdapterChangesNothingYet) {
   std::ofstream(at("lora.json")) << R"({"r": 4, "target_modules": ["q_proj", "down_proj"], "peft_type": "LORA"})";
   ASSERT_EQ(train("a", "--max_steps 2 --quiet --per_device_train_batch_size 4 --lora " + at("lora.json")).code, 0);

@@ -77,24 +77,50 @@ TEST_P(ExecutorOf, UsesTheArenaToTheByte) {
 
 // What lives at the same time never overlaps; what has the arena's last byte is there.
 TEST_P(ExecutorOf, PlansNoOverlap) {
-  ckpt_arena arena;
-  ckpt_arena_init(&arena, UINT64_MAX);
-  ckpt_memory_plan plan;
-  const ckpt_tape_limits limits = {120, 3, 40, 120, 4};
-  ASSERT_EQ(ckpt_memory_plan_make(&plan, &arena, &model.model->tape, &limits, true, nullptr), CKPT_OK);
-  uint64_t end = 0;
-  for (uint32_t i = 0; i < plan.n_buffers; i++) {
-    const ckpt_planned_buffer *a = &plan.buffers[i];
-    if (a->n_bytes == 0) continue;
-    end = std::max(end, a->offset + a->n_bytes);
-    for (uint32_t j = 0; j < i; j++) {
-      const ckpt_planned_buffer *b = &plan.buffers[j];
-      if (b->n_bytes == 0 || a->last < b->first || b->last < a->first) continue;
-      EXPECT_TRUE(a->offset + a->n_bytes <= b->offset || b->offset + b->n_bytes <= a->offset) << i << " and " << j;
+  for (bool recomputes : {false, true}) {
+    ckpt_arena arena;
+    ckpt_arena_init(&arena, UINT64_MAX);
+    ckpt_memory_plan plan;
+    const ckpt_tape_limits limits = {120, 3, 40, 120, 4, recomputes};
+    ASSERT_EQ(ckpt_memory_plan_make(&plan, &arena, &model.model->tape, &limits, true, nullptr), CKPT_OK);
+    uint64_t end = 0;
+    for (uint32_t i = 0; i < plan.n_buffers; i++) {
+      const ckpt_planned_buffer *a = &plan.buffers[i];
+      if (a->n_bytes == 0) continue;
+      end = std::max(end, a->offset + a->n_bytes);
+      for (uint32_t j = 0; j < i; j++) {
+        const ckpt_planned_buffer *b = &plan.buffers[j];
+        if (b->n_bytes == 0 || a->last < b->first || b->last < a->first) continue;
+        EXPECT_TRUE(a->offset + a->n_bytes <= b->offset || b->offset + b->n_bytes <= a->offset) << i << " and " << j;
+      }
     }
+    EXPECT_EQ(end, plan.arena);
+    ckpt_arena_free(&arena);
   }
-  EXPECT_EQ(end, plan.arena);
-  ckpt_arena_free(&arena);
+}
+
+// Layers that run again give the same bits, in less memory, which is used to the byte; evaluation is the same too.
+TEST_P(ExecutorOf, RecomputesToTheSameBits) {
+  const std::vector<int32_t> ids = Numbers(120, 1), targets = Numbers(120, 2);
+  ckpt_token_batch batch = BatchOf(3, 40, ids, targets);
+  ckpt_forward_result kept, again;
+  Executor plain(model.model, 3, 40, true);
+  ckpt_executor_options options = {};
+  ckpt_executor *x = nullptr;
+  options.struct_size = sizeof options, options.max_rows = 3, options.max_length = 40, options.n_threads = 2;
+  options.has_backward = options.recomputes = true;
+  ASSERT_EQ(ckpt_executor_new(&x, model.model, &options, nullptr), CKPT_OK);
+  Fill<float>(plain.Parameters());
+  Fill<float>(ckpt_executor_parameters(x));
+  ASSERT_EQ(ckpt_executor_train(plain.executor, &batch, 0.5, &kept, nullptr), CKPT_OK);
+  ASSERT_EQ(ckpt_executor_train(x, &batch, 0.5, &again, nullptr), CKPT_OK);
+  EXPECT_EQ(kept.loss_sum, again.loss_sum);
+  EXPECT_EQ(memcmp(plain.Gradients(), ckpt_executor_gradients(x), model.model->n_flat * sizeof(float)), 0);
+  EXPECT_EQ(ckpt_executor_high_water(x), ckpt_executor_memory_of(x)->arena);
+  EXPECT_LT(ckpt_executor_memory_of(x)->arena, ckpt_executor_memory_of(plain.executor)->arena * 9 / 10);
+  ASSERT_EQ(ckpt_executor_forward(x, &batch, &again, nullptr), CKPT_OK);
+  EXPECT_EQ(kept.loss_sum, again.loss_sum);
+  ckpt_executor_free(x);
 }
 
 // Shorter and smaller batches run in the arena of the largest, and as in one of their own.

@@ -1,6 +1,8 @@
-/* linear.c - linear, and linear with the loss behind it.
+/* linear.c - linear, linear with a low-rank adapter, and linear with the loss behind it.
  *
  * linear: in x; parameters weight [, bias]; out y. The weight is (out, in) as torch's Linear has it, or (in, out).
+ * lora: in x [, x after dropout]; parameters weight, A (rank, in), B (out, rank) [, bias]; out y + scale * x A^T B^T,
+ * and x A^T. Its weight and bias are frozen.
  * linear_loss: in x, targets; parameter weight (vocabulary, width); out log p of each target. Logits are made for
  * loss_rows tokens at a time, so tokens x vocabulary is never held. While training its backward is the whole of it: the
  * gradients of x and of the weight are made from a chunk's logits while they are there. */
@@ -31,22 +33,18 @@ static ckpt_status name_output(ckpt_tape *tape, const ckpt_tape_entry *entry, ck
   return CKPT_OK;
 }
 
-static ckpt_status linear_shapes(ckpt_tape *tape, ckpt_tape_entry *entry, ckpt_error *err) {
+/* bias: its place among the parameters, if there are so many. */
+static ckpt_status shapes_of(ckpt_tape *tape, ckpt_tape_entry *entry, uint32_t bias, ckpt_error *err) {
   uint64_t n_in = ckpt_tape_columns(tape, entry->in[0]), n_out = n_out_of(tape, entry);
   bool swaps = entry->attributes.is_in_by_out;
   CKPT_TRY(ckpt_tape_expect_columns(tape, entry, entry->in[0], n_in, err));
   CKPT_TRY(ckpt_tape_expect_parameter(tape, entry, 0, swaps ? n_in : n_out, swaps ? n_out : n_in, err));
-  if (entry->n_parameters == 2) CKPT_TRY(ckpt_tape_expect_parameter(tape, entry, 1, 0, n_out, err));
+  if (entry->n_parameters > bias) CKPT_TRY(ckpt_tape_expect_parameter(tape, entry, bias, 0, n_out, err));
   CKPT_TRY(ckpt_tape_output(tape, entry, "linear", n_out, err));
   return name_output(tape, entry, err);
 }
 
-static ckpt_tape_keeps linear_keeps(const ckpt_tape_entry *entry) {
-  (void)entry;
-  return (ckpt_tape_keeps){.in = 1, .d_in = 1, .d_out = 1};
-}
-
-static ckpt_status linear_forward(const ckpt_tape_call *call, ckpt_error *err) {
+static ckpt_status product(const ckpt_tape_call *call, uint32_t bias, ckpt_error *err) {
   const ckpt_tape_entry *entry = call->entry;
   size_t n_in = ckpt_tape_columns(call->tape, entry->in[0]), n_out = n_out_of(call->tape, entry);
   bool swaps = entry->attributes.is_in_by_out;
@@ -58,24 +56,41 @@ static ckpt_status linear_forward(const ckpt_tape_call *call, ckpt_error *err) {
                     .lda = n_in,
                     .b = call->parameters[0],
                     .ldb = swaps ? n_out : n_in,
-                    .bias = entry->n_parameters == 2 ? call->parameters[1] : NULL,
+                    .bias = entry->n_parameters > bias ? call->parameters[bias] : NULL,
                     .c = call->out[0],
                     .ldc = n_out,
                     .alpha = 1};
   return multiply(call, &gemm, err);
 }
 
+static ckpt_status product_to_x(const ckpt_tape_call *call, ckpt_error *err) {
+  const ckpt_tape_entry *entry = call->entry;
+  size_t n_in = ckpt_tape_columns(call->tape, entry->in[0]), n_out = n_out_of(call->tape, entry);
+  bool swaps = entry->attributes.is_in_by_out;
+  if (call->d_in[0] == NULL) return CKPT_OK;
+  ckpt_gemm to_x = {.is_b_transposed = swaps, .m = call->n_tokens, .n = n_in, .k = n_out, .alpha = 1};
+  to_x.a = call->d_out[0], to_x.lda = n_out;
+  to_x.b = call->parameters[0], to_x.ldb = swaps ? n_out : n_in;
+  to_x.c = call->d_in[0], to_x.ldc = n_in, to_x.beta = call->adds[0] ? 1 : 0;
+  return multiply(call, &to_x, err);
+}
+
+static ckpt_status linear_shapes(ckpt_tape *tape, ckpt_tape_entry *entry, ckpt_error *err) {
+  return shapes_of(tape, entry, 1, err);
+}
+
+static ckpt_tape_keeps linear_keeps(const ckpt_tape_entry *entry) {
+  return (ckpt_tape_keeps){.in = entry->attributes.is_frozen ? 0 : 1, .d_in = 1, .d_out = 1};
+}
+
+static ckpt_status linear_forward(const ckpt_tape_call *call, ckpt_error *err) { return product(call, 1, err); }
+
 static ckpt_status linear_backward(const ckpt_tape_call *call, ckpt_error *err) {
   const ckpt_tape_entry *entry = call->entry;
   size_t n_in = ckpt_tape_columns(call->tape, entry->in[0]), n_out = n_out_of(call->tape, entry);
   bool swaps = entry->attributes.is_in_by_out;
-  if (call->d_in[0] != NULL) {
-    ckpt_gemm to_x = {.is_b_transposed = swaps, .m = call->n_tokens, .n = n_in, .k = n_out, .alpha = 1};
-    to_x.a = call->d_out[0], to_x.lda = n_out;
-    to_x.b = call->parameters[0], to_x.ldb = swaps ? n_out : n_in;
-    to_x.c = call->d_in[0], to_x.ldc = n_in, to_x.beta = call->adds[0] ? 1 : 0;
-    CKPT_TRY(multiply(call, &to_x, err));
-  }
+  CKPT_TRY(product_to_x(call, err));
+  if (entry->attributes.is_frozen) return CKPT_OK;
   if (call->d_parameters[0] != NULL) {
     ckpt_gemm to_weight = {.is_a_transposed = true, .k = call->n_tokens, .alpha = 1, .beta = 1};
     to_weight.m = swaps ? n_in : n_out, to_weight.n = swaps ? n_out : n_in;
@@ -104,6 +119,125 @@ const ckpt_tape_op ckpt_tape_op_linear = {.name = "linear",
                                           .keeps = linear_keeps,
                                           .forward = linear_forward,
                                           .backward = linear_backward};
+
+/* ---- lora -----------------------------------------------------------------------------------------------------------
+ */
+
+enum { WEIGHT, LORA_A, LORA_B, LORA_BIAS };
+
+static uint64_t rank_of(const ckpt_tape *tape, const ckpt_tape_entry *entry) {
+  return tape->values[entry->parameters[LORA_A]].shape.sizes[0];
+}
+
+/* What goes through A: x, or what dropout left of it. */
+static uint32_t adapted(const ckpt_tape_entry *entry) { return entry->n_in - 1; }
+
+static ckpt_status lora_shapes(ckpt_tape *tape, ckpt_tape_entry *entry, ckpt_error *err) {
+  const uint64_t n_in = ckpt_tape_columns(tape, entry->in[0]), n_out = n_out_of(tape, entry);
+  const uint64_t rank = rank_of(tape, entry);
+  if (!entry->attributes.is_frozen)
+    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "operation 'lora': its weight has to be frozen");
+  CKPT_TRY(ckpt_tape_expect_columns(tape, entry, entry->in[adapted(entry)], n_in, err));
+  CKPT_TRY(ckpt_tape_expect_parameter(tape, entry, LORA_A, rank, n_in, err));
+  CKPT_TRY(ckpt_tape_expect_parameter(tape, entry, LORA_B, n_out, rank, err));
+  CKPT_TRY(shapes_of(tape, entry, LORA_BIAS, err));
+  return ckpt_tape_output(tape, entry, "lora", rank, err);
+}
+
+static ckpt_tape_keeps lora_keeps(const ckpt_tape_entry *entry) {
+  return (ckpt_tape_keeps){.in = 1U << adapted(entry), .out = 2, .d_in = (2U << adapted(entry)) - 1, .d_out = 1};
+}
+
+static uint64_t lora_scratch(const ckpt_tape *tape, const ckpt_tape_entry *entry, const ckpt_tape_limits *limits) {
+  return limits->n_tokens * rank_of(tape, entry) * limits->real_bytes;
+}
+
+/* low = x A^T, kept for backward; y += scale * low B^T */
+static ckpt_status lora_forward(const ckpt_tape_call *call, ckpt_error *err) {
+  const size_t n_in = ckpt_tape_columns(call->tape, call->entry->in[0]), n_out = n_out_of(call->tape, call->entry);
+  const size_t rank = rank_of(call->tape, call->entry);
+  ckpt_gemm low = {.is_b_transposed = true, .m = call->n_tokens, .n = rank, .k = n_in, .alpha = 1};
+  low.a = call->in[adapted(call->entry)], low.lda = n_in;
+  low.b = call->parameters[LORA_A], low.ldb = n_in;
+  low.c = call->out[1], low.ldc = rank;
+  ckpt_gemm up = {.is_b_transposed = true, .m = call->n_tokens, .n = n_out, .k = rank, .beta = 1};
+  up.alpha = call->entry->attributes.scale;
+  up.a = call->out[1], up.lda = rank;
+  up.b = call->parameters[LORA_B], up.ldb = rank;
+  up.c = call->out[0], up.ldc = n_out;
+  CKPT_TRY(product(call, LORA_BIAS, err));
+  CKPT_TRY(multiply(call, &low, err));
+  return multiply(call, &up, err);
+}
+
+/* d_low = scale * d_y B; dx += d_low A; dA += d_low^T x; dB += scale * d_y^T low */
+static ckpt_status lora_backward(const ckpt_tape_call *call, ckpt_error *err) {
+  const uint32_t which = adapted(call->entry);
+  const size_t n_in = ckpt_tape_columns(call->tape, call->entry->in[0]), n_out = n_out_of(call->tape, call->entry);
+  const size_t rank = rank_of(call->tape, call->entry), n = call->n_tokens;
+  const double scale = call->entry->attributes.scale;
+  const ckpt_gemm to_low = {.m = n,
+                            .n = rank,
+                            .k = n_out,
+                            .alpha = scale,
+                            .a = call->d_out[0],
+                            .lda = n_out,
+                            .b = call->parameters[LORA_B],
+                            .ldb = rank,
+                            .c = call->scratch,
+                            .ldc = rank};
+  const ckpt_gemm to_x = {.m = n,
+                          .n = n_in,
+                          .k = rank,
+                          .alpha = 1,
+                          .beta = which == 0 || call->adds[which] ? 1 : 0,
+                          .a = call->scratch,
+                          .lda = rank,
+                          .b = call->parameters[LORA_A],
+                          .ldb = n_in,
+                          .c = call->d_in[which],
+                          .ldc = n_in};
+  const ckpt_gemm to_a = {.is_a_transposed = true,
+                          .m = rank,
+                          .n = n_in,
+                          .k = n,
+                          .alpha = 1,
+                          .beta = 1,
+                          .a = call->scratch,
+                          .lda = rank,
+                          .b = call->in[which],
+                          .ldb = n_in,
+                          .c = call->d_parameters[LORA_A],
+                          .ldc = n_in};
+  const ckpt_gemm to_b = {.is_a_transposed = true,
+                          .m = n_out,
+                          .n = rank,
+                          .k = n,
+                          .alpha = scale,
+                          .beta = 1,
+                          .a = call->d_out[0],
+                          .lda = n_out,
+                          .b = call->out[1],
+                          .ldb = rank,
+                          .c = call->d_parameters[LORA_B],
+                          .ldc = rank};
+  CKPT_TRY(product_to_x(call, err));
+  CKPT_TRY(multiply(call, &to_low, err));
+  if (call->d_in[which] != NULL) CKPT_TRY(multiply(call, &to_x, err));
+  CKPT_TRY(multiply(call, &to_a, err));
+  return multiply(call, &to_b, err);
+}
+
+const ckpt_tape_op ckpt_tape_op_lora = {.name = "lora",
+                                        .min_in = 1,
+                                        .max_in = 2,
+                                        .min_parameters = 3,
+                                        .max_parameters = 4,
+                                        .shapes = lora_shapes,
+                                        .keeps = lora_keeps,
+                                        .forward = lora_forward,
+                                        .backward = lora_backward,
+                                        .scratch = lora_scratch};
 
 /* ---- linear_loss ----------------------------------------------------------------------------------------------------
  */

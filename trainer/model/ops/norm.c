@@ -67,8 +67,9 @@ static ckpt_status backward(const ckpt_tape_call *call, ckpt_error *err) {
                                   .n_columns = ckpt_tape_columns(call->tape, entry->in[0]),
                                   .adds_x = call->adds[0],
                                   .adds_residual = call->adds[1]};
-  ckpt_tape_over_columns(call, is_layernorm ? CKPT_KERNEL_layernorm_weights : CKPT_KERNEL_rmsnorm_weights, &args,
-                         args.n_columns);
+  if (args.d_weight != NULL)
+    ckpt_tape_over_columns(call, is_layernorm ? CKPT_KERNEL_layernorm_weights : CKPT_KERNEL_rmsnorm_weights, &args,
+                           args.n_columns);
   ckpt_tape_over_rows(call, is_layernorm ? CKPT_KERNEL_layernorm_backward : CKPT_KERNEL_rmsnorm_backward, &args,
                       call->n_tokens, args.n_columns);
   return CKPT_OK;

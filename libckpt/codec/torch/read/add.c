@@ -18,6 +18,7 @@ static ckpt_status make_extent(ckpt_extent *out, bool *is_strided, const ckpt_to
   uint64_t unit_bytes = ckpt_dtype_get(tensor->dtype)->block_bytes;
   *out = storage->extent;
   out->start = out->count = 0;
+  out->signs = tensor->signs;
   if (out->chain[0] == CKPT_DECODE_RAW) {
     out->offset += tensor->offset * unit_bytes;
     out->n_stored = tensor->reach * unit_bytes;

@@ -360,6 +360,7 @@ static int compare_views(const ckpt_torch_tensor *x, const ckpt_torch_tensor *y)
   if (x->storage != y->storage) return x->storage < y->storage ? -1 : 1;
   if (x->dtype != y->dtype) return x->dtype < y->dtype ? -1 : 1;
   if ((x->opaque == NULL) != (y->opaque == NULL)) return x->opaque == NULL ? -1 : 1;
+  if (x->signs != y->signs) return x->signs < y->signs ? -1 : 1;
   if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
   if (x->rank != y->rank) return x->rank < y->rank ? -1 : 1;
   int order = compare_axes(x->shape, y->shape, x->rank);

@@ -40,6 +40,7 @@ typedef struct ckpt_torch_tensor {
   uint32_t number;                 /* in the index, once added */
   bool is_copy;                    /* a view equal to an earlier one, whose leaves it gave away */
   bool is_literal;                 /* a number of the pickle: no storage, but these 8 bytes */
+  uint8_t signs; /* of it that are turned: ckpt_extent_signs */
   uint64_t literal;
   const ckpt_object *call, *id; /* it is the storage, as bytes, of a tensor that is not read for `opaque`; else NULL */
   const char *opaque;
@@ -208,8 +209,12 @@ ckpt_dtype ckpt_torch_call_dtype(const ckpt_object *node);
 ckpt_status ckpt_torch_reference_read(ckpt_torch_reference *out, bool *is_storage, const ckpt_object *node,
                                       ckpt_error *err);
 
-/* Whether the view that a call makes is not read, though its storage is known: a conjugate, a negative, a dtype that we
- * have not, or quantized with several values in a byte. */
+/* Which signs the metadata of a tensor of this dtype turns ("conj", "neg"; NULL: none). False where it asks that of
+ * what has no such sign, or is no bool. */
+bool ckpt_torch_signs(uint8_t *signs, ckpt_dtype dtype, const ckpt_object *metadata);
+
+/* Whether the view that a call makes is not read, though its storage is known: a conjugate or a negative of what has no
+ * sign, a dtype that we have not, or quantized with several values in a byte. */
 bool ckpt_torch_is_opaque(const ckpt_torch_call *call, const ckpt_object *node);
 
 /* Whether a call's first argument is a storage of such a view, a leaf. */

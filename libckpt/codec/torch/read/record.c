@@ -66,17 +66,11 @@ static const ckpt_object *bits_of(const ckpt_object *call) {
   return last != NULL && last->kind == CKPT_OBJECT_DICT && last->n != 0 ? last : NULL;
 }
 
-/* Takes these bits, where they turn signs and nothing else: false for what has no sign, and for other metadata. */
+/* Takes these bits, where they turn signs and nothing else. */
 static bool take_bits(ckpt_record_layout *out, const ckpt_object *bits) {
-  const bool is_complex = out->dtype == CKPT_C64 || out->dtype == CKPT_C128;
-  const bool has_signs = is_complex || out->dtype == CKPT_F16 || out->dtype == CKPT_BF16 || out->dtype == CKPT_F32 ||
-                         out->dtype == CKPT_F64;
-  const ckpt_object *conj = ckpt_object_field(bits, "conj"), *neg = ckpt_object_field(bits, "neg");
-  if (bits == NULL) return true;
-  if ((conj != NULL && conj->kind != CKPT_OBJECT_BOOL) || (neg != NULL && neg->kind != CKPT_OBJECT_BOOL)) return false;
-  out->is_conjugate = conj != NULL && conj->boolean;
-  out->is_negative = neg != NULL && neg->boolean;
-  return has_signs && (is_complex || !out->is_conjugate) && bits->n == (uint64_t)(conj != NULL) + (neg != NULL);
+  const bool has_conj = ckpt_object_field(bits, "conj") != NULL, has_neg = ckpt_object_field(bits, "neg") != NULL;
+  return bits == NULL || (ckpt_torch_signs(&out->signs, out->dtype, bits) &&
+                          bits->n == (uint64_t)has_conj + (uint64_t)has_neg);
 }
 
 /* _rebuild_tensor_v2(storage, offset, size, stride, ...), or nothing that we know. */
@@ -140,8 +134,7 @@ static ckpt_status check_row_major(const ckpt_record_layout *layout, const char 
 /* What whoever reads the record has to know of it. */
 static void take_layout(ckpt_record *out, const ckpt_record_layout *layout) {
   out->dtype = layout->dtype;
-  out->is_conjugate = layout->is_conjugate;
-  out->is_negative = layout->is_negative;
+  out->signs = layout->signs;
 }
 
 static ckpt_status read_pickle(ckpt_record_layout *out, ckpt_source *source, uint32_t file, const ckpt_zip_entry *entry,

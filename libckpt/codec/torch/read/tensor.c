@@ -313,9 +313,21 @@ static ckpt_status refuse(ckpt_torch_tensor *tensor, ckpt_status status, const c
 
 enum { MAX_METADATA = 16 }; /* entries of the dict with conj and neg, which tensors can share */
 
-static bool is_set(const ckpt_object *metadata, const char *key) {
-  const ckpt_object *value = ckpt_object_get(metadata, key);
-  return value != NULL && !(value->kind == CKPT_OBJECT_BOOL && !value->boolean);
+bool ckpt_torch_signs(uint8_t *signs, ckpt_dtype dtype, const ckpt_object *metadata) {
+  const ckpt_object *conj = ckpt_object_get(metadata, "conj"), *neg = ckpt_object_get(metadata, "neg");
+  *signs = 0;
+  if ((conj != NULL && conj->kind != CKPT_OBJECT_BOOL) || (neg != NULL && neg->kind != CKPT_OBJECT_BOOL)) return false;
+  const bool is_conjugate = conj != NULL && conj->boolean, is_negative = neg != NULL && neg->boolean;
+  const bool is_complex = dtype == CKPT_C64 || dtype == CKPT_C128;
+  const bool has_sign =
+      is_complex || dtype == CKPT_F16 || dtype == CKPT_BF16 || dtype == CKPT_F32 || dtype == CKPT_F64;
+  if (is_negative) *signs = CKPT_SIGNS_EVEN;
+  if (is_negative != is_conjugate) *signs |= CKPT_SIGNS_ODD;
+  return (!is_negative || has_sign) && (!is_conjugate || is_complex);
+}
+
+static const ckpt_object *metadata_of(const ckpt_torch_call *call) {
+  return call->metadata_at != 0 && call->metadata_at < call->n_args ? call->args[call->metadata_at] : NULL;
 }
 
 /* Neither with a view of the storage in its id, as of before 0.4. */
@@ -325,12 +337,12 @@ bool ckpt_torch_is_opaque(const ckpt_torch_call *call, const ckpt_object *node) 
   const ckpt_object *id = storage_id(call->args[0]), *view = ckpt_foreign_arg(id, 5);
   const type_row *type = id == NULL ? NULL : find_type(ckpt_foreign_arg(id, 1), true);
   if (type == NULL || (view != NULL && view->kind != CKPT_OBJECT_NONE)) return false;
-  const bool has_metadata = call->metadata_at != 0 && call->metadata_at < call->n_args;
-  const ckpt_object *metadata = has_metadata ? call->args[call->metadata_at] : NULL;
+  const ckpt_object *metadata = metadata_of(call);
   if (metadata != NULL && metadata->kind == CKPT_OBJECT_DICT && metadata->n > MAX_METADATA) return false;
-  if (is_set(metadata, "conj") || is_set(metadata, "neg")) return true;
   const bool is_named = call->dtype_at != 0 && call->dtype_at < call->n_args;
   if (is_named) type = find_type(call->args[call->dtype_at], false);
+  uint8_t signs;
+  if (type != NULL && !ckpt_torch_signs(&signs, (ckpt_dtype)type->id, metadata)) return true;
   return type != NULL && type->dtype != NULL && type->id == CKPT_DTYPE_NONE;
 }
 
@@ -435,6 +447,8 @@ static ckpt_status take_view(ckpt_torch_tensor *out, const ckpt_torch_call *call
   const type_row *type;
   uint64_t start;
   CKPT_TRY(take_dtype(out, &type, call, reference, arena, err));
+  if (out->status == CKPT_OK && !ckpt_torch_signs(&out->signs, out->dtype, metadata_of(call)))
+    return refuse(out, CKPT_EUNSUPPORTED, "a conjugate or a negative of what has no sign", err);
   if (out->status == CKPT_OK) CKPT_TRY(take_axes(out, call->args[2], call->args[3], arena, err));
   if (out->status != CKPT_OK) return CKPT_OK;
   if (out->rank == 0 && out->dtype == CKPT_F4_E2M1)
@@ -478,11 +492,8 @@ ckpt_status ckpt_torch_tensor_read(ckpt_torch_tensor *out, const ckpt_torch_call
   if (reference == NULL || call->n_args < 4)
     return refuse(out, CKPT_EFORMAT, "a tensor without storage, offset, shape or strides", err);
   out->storage = reference->storage;
-  const ckpt_object *metadata =
-      call->metadata_at != 0 && call->metadata_at < call->n_args ? call->args[call->metadata_at] : NULL;
+  const ckpt_object *metadata = metadata_of(call);
   if (metadata != NULL && metadata->kind == CKPT_OBJECT_DICT && metadata->n > MAX_METADATA)
     return refuse(out, CKPT_EUNSUPPORTED, "more metadata than conj and neg", err);
-  if (is_set(metadata, "conj")) return refuse(out, CKPT_EUNSUPPORTED, "the conjugate of what is stored", err);
-  if (is_set(metadata, "neg")) return refuse(out, CKPT_EUNSUPPORTED, "the negative of what is stored", err);
   return take_view(out, call, reference, arena, err);
 }

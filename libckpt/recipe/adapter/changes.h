@@ -1,0 +1,115 @@
+/* changes.h - what the files of this room share: adapters as they were opened, and what each does to which tensor. */
+#ifndef CKPT_RECIPE_ADAPTER_CHANGES_H
+#define CKPT_RECIPE_ADAPTER_CHANGES_H
+
+#include "libckpt/recipe/adapter/adapter.h"
+#include "libckpt/recipe/adapter/names.h"
+#include "libckpt/recipe/adapter/peft.h"
+
+/* What one adapter does to one tensor of the merged model. */
+typedef struct ckpt_change {
+  uint32_t adapter;
+  const ckpt_tensor *base;                       /* NULL: the merged model has it from the adapter alone */
+  const char *name;                              /* in the merged model: base's own, or an alias, or a new one */
+  const char *module;                            /* PEFT's path of it */
+  const ckpt_tensor *input, *output, *magnitude; /* of a low-rank update */
+  const ckpt_tensor *bias;                       /* is added */
+  const ckpt_tensor *rows;                       /* take the place of the base's rows at `indices` */
+  const ckpt_tensor *whole;                      /* takes the base's place */
+  bool is_embedding, is_transposed;
+  bool is_dropped;    /* the same as another, of a tied tensor */
+  uint32_t n_experts; /* whose factors are in one pair; 0: no experts */
+  uint32_t expert;    /* which one, where base is one expert's matrix */
+  uint64_t first;     /* as above: row of the fused matrix with which base begins */
+  uint64_t rank;      /* of one factor; 0: no low-rank update */
+  double scale;
+} ckpt_change;
+
+typedef struct ckpt_opened_adapter {
+  ckpt_index *index;
+  ckpt_peft peft;
+  ckpt_digest digest;
+  double scale;
+} ckpt_opened_adapter;
+
+struct ckpt_adapters {
+  const ckpt_index *base;
+  ckpt_adapter_options options;
+  ckpt_arena arena;          /* of names and notes */
+  ckpt_opened_adapter *list; /* in the byte order of their digests */
+  uint32_t n;
+  ckpt_change *changes; /* by tensor of the base, then name, then adapter */
+  uint32_t n_changes, capacity;
+  const char *prefix;      /* that PEFT's paths have before the base's names; NULL: none */
+  ckpt_adapter_place head; /* tensor NULL: no family without a row ties one */
+  uint64_t n_vocabulary;   /* rows of the merged model's embedding, where the base has others; else 0 */
+  const char **untied;     /* kept, tied, kept, tied, ...: pairs that the merged model has no more */
+  uint32_t n_untied, untied_capacity;
+  const char **notes;
+  uint32_t n_notes, note_capacity;
+};
+
+/* A note about the merge. ENOMEM. */
+ckpt_status ckpt_adapters_note(ckpt_adapters *all, ckpt_error *err, const char *format, ...) CKPT_PRINTF(3, 4);
+
+/* A change of a tensor more; *out is valid until the next one. ENOMEM. */
+ckpt_status ckpt_change_add(ckpt_change **out, ckpt_adapters *all, const ckpt_change *change, ckpt_error *err);
+
+/* Any tensor of the adapter that makes the change, for messages. */
+const ckpt_tensor *ckpt_change_tensor(const ckpt_change *change);
+
+/* Adds the changes of one adapter, whose tensors are all looked at (collect.c). */
+ckpt_status ckpt_changes_collect(ckpt_adapters *all, uint32_t number, ckpt_error *err);
+
+/* Sorts the changes, joins those of one adapter to one tensor, and drops what changes nothing (changes.c). */
+ckpt_status ckpt_changes_settle(ckpt_adapters *all, ckpt_error *err);
+
+/* Finds how each update lies in its tensor, and refuses what does not fit (shapes.c). */
+ckpt_status ckpt_changes_orient(ckpt_adapters *all, ckpt_error *err);
+
+/* Refuses what depends on the order of adapters (changes.c). */
+ckpt_status ckpt_changes_check_pairs(const ckpt_adapters *all, ckpt_error *err);
+
+/* Decides what becomes of tied weights, as the options say (tied.c). */
+ckpt_status ckpt_changes_untie(ckpt_adapters *all, ckpt_error *err);
+
+/* The head that a model of a family without a row computes with its input embedding, which alone is stored: all->head
+ * (tied.c). ENOMEM. */
+ckpt_status ckpt_adapters_find_head(ckpt_adapters *all, ckpt_error *err);
+
+/* Whether the merged model has no more the tie that gives a tensor this other name. */
+bool ckpt_adapters_untied(const ckpt_adapters *all, const char *kept, const char *tied);
+
+/* Checks what has more rows or fewer than in the base: a vocabulary, and all of it (vocabulary.c). */
+ckpt_status ckpt_changes_check_vocabulary(ckpt_adapters *all, ckpt_error *err);
+
+/* Adds the changes that a pair of factors makes to experts (experts.c). *found: whether its module has parameters that
+ * the config targets. */
+ckpt_status ckpt_change_experts(bool *found, ckpt_adapters *all, const ckpt_change *pair, ckpt_error *err);
+
+/* Whether two tensors have the same values in a's dtype; transposed: b's axes are swapped. */
+ckpt_status ckpt_same_values(bool *same, const ckpt_index *of_a, const ckpt_tensor *a, const ckpt_index *of_b,
+                             const ckpt_tensor *b, bool is_transposed, ckpt_error *err);
+
+/* The value of a tensor with the changes [changes, changes + n), which are all its, in its dtype (merge.c). */
+ckpt_status ckpt_change_expr(ckpt_expr **out, const ckpt_adapters *all, const ckpt_change *changes, uint32_t n,
+                             ckpt_arena *arena, ckpt_error *err);
+
+/* The first change of a tensor under a name; *n: how many there are. */
+const ckpt_change *ckpt_changes_of(const ckpt_adapters *all, const ckpt_tensor *tensor, const char *name, uint32_t *n);
+
+/* Dtype and shape of a changed tensor in the merged model; shape is borrowed. */
+ckpt_dtype ckpt_change_dtype(const ckpt_adapters *all, const ckpt_change *changes, uint32_t n);
+const ckpt_tensor *ckpt_change_shape(const ckpt_change *changes, uint32_t n); /* as above */
+
+/* config.json with what the merge makes of it: ties and the size of the vocabulary (config.c). */
+ckpt_status ckpt_adapters_edit_config(ckpt_index *merged, const ckpt_adapters *all, ckpt_error *err);
+
+/* Tokenizer files of the adapters, which take the place of the base's (vocabulary.c). EUNSUPPORTED: two adapters bring
+ * different ones. */
+ckpt_status ckpt_adapters_carry_tokenizer(ckpt_index *merged, const ckpt_adapters *all, ckpt_error *err);
+
+/* Modules that the adapter's config targets, and that got no update: ENOTFOUND unless they may lack it (targets.c). */
+ckpt_status ckpt_changes_check_targets(const ckpt_adapters *all, uint32_t number, ckpt_error *err);
+
+#endif

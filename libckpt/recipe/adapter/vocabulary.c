@@ -1,0 +1,180 @@
+/* vocabulary.c - embeddings that an adapter makes larger or smaller, and config.json as the merge makes it. See
+ * changes.h. Whatever has a row a token has to change with the embedding: the head, and its bias. */
+#include <string.h>
+
+#include "libckpt/base/error.h"
+#include "libckpt/base/text.h"
+#include "libckpt/codec/json.h"
+#include "libckpt/codec/side_files/side_files.h"
+#include "libckpt/index/arch.h"
+#include "libckpt/recipe/adapter/changes.h"
+
+typedef unsigned long long ull;
+
+/* Whether a name is that of a tensor with a row a token. */
+static bool has_tokens(const ckpt_index *base, const char *name) {
+  static const char *const leaves[] = {
+      "embed_tokens.weight", "wte.weight",     "word_embeddings.weight", "tok_embeddings.weight", "embed_in.weight",
+      "shared.weight",       "lm_head.weight", "embed_out.weight",       "output.weight",         "decoder.weight",
+      "predictions.bias",    "decoder.bias",   "lm_head.bias",           "output_layer.bias"};
+  const ckpt_arch *arch = base->architecture != NULL ? ckpt_arch_find(base->architecture) : NULL;
+  for (size_t i = 0; i < sizeof leaves / sizeof *leaves; i++)
+    if (ckpt_adapter_ends_with(name, leaves[i])) return true;
+  return arch != NULL && arch->shapes != NULL && arch->shapes[0].hf != NULL && strcmp(arch->shapes[0].hf, name) == 0;
+}
+
+static ckpt_status take_size(ckpt_adapters *all, const ckpt_change *c, ckpt_error *err) {
+  const ckpt_tensor *whole = c->whole;
+  char text[CKPT_SHAPE_TEXT], base[CKPT_SHAPE_TEXT];
+  if (whole == NULL || c->base == NULL || c->base->rank == 0 || whole->shape[0] == c->base->shape[0]) return CKPT_OK;
+  if (!has_tokens(all->base, c->name))
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "its shape is %s, that of '%s' %s",
+                     ckpt_tensor_shape_text(whole, text, sizeof text), c->name,
+                     ckpt_tensor_shape_text(c->base, base, sizeof base));
+  if (all->n_vocabulary != 0 && all->n_vocabulary != whole->shape[0])
+    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "has %llu rows, another embedding of the merge %llu",
+                     (ull)whole->shape[0], (ull)all->n_vocabulary);
+  all->n_vocabulary = whole->shape[0];
+  return CKPT_OK;
+}
+
+/* Rows that a tensor of the base has in the merged model, under one of its names. */
+static uint64_t rows_of(const ckpt_adapters *all, const ckpt_tensor *tensor, const char *name) {
+  uint32_t n;
+  const ckpt_change *changes = ckpt_changes_of(all, tensor, name, &n);
+  return n == 0 ? tensor->shape[0] : ckpt_change_shape(changes, n)->shape[0];
+}
+
+static ckpt_status check_rest(const ckpt_adapters *all, const ckpt_tensor *tensor, const char *name, uint64_t n_before,
+                              ckpt_error *err) {
+  if (tensor->rank == 0 || tensor->shape[0] != n_before || !has_tokens(all->base, name)) return CKPT_OK;
+  if (rows_of(all, tensor, name) == all->n_vocabulary) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EUNSUPPORTED, all->base->path, name,
+                   "has %llu rows, and the merged embedding %llu: no adapter has the new rows of it",
+                   (ull)tensor->shape[0], (ull)all->n_vocabulary);
+}
+
+ckpt_status ckpt_changes_check_vocabulary(ckpt_adapters *all, ckpt_error *err) {
+  uint64_t n_before = 0;
+  for (uint32_t i = 0; i < all->n_changes; i++) {
+    const ckpt_change *c = &all->changes[i];
+    CKPT_TRY(ckpt_fail_at(take_size(all, c, err), err, all->list[c->adapter].index->path, ckpt_change_tensor(c)->name));
+    if (all->n_vocabulary != 0 && n_before == 0) n_before = c->base->shape[0];
+  }
+  if (all->n_vocabulary == 0) return CKPT_OK;
+  for (uint32_t i = 0; i < all->base->n_tensors; i++) {
+    const ckpt_tensor *tensor = &all->base->tensors[i];
+    CKPT_TRY(check_rest(all, tensor, tensor->name, n_before, err));
+    for (const char *const *alias = tensor->aliases; alias != NULL && *alias != NULL; alias++)
+      if (ckpt_adapters_untied(all, tensor->name, *alias)) CKPT_TRY(check_rest(all, tensor, *alias, n_before, err));
+  }
+  if (all->head.tensor != NULL && ckpt_adapters_untied(all, all->head.tensor->name, all->head.name))
+    CKPT_TRY(check_rest(all, all->head.tensor, all->head.name, n_before, err));
+  return ckpt_adapters_note(all, err, "the vocabulary has %llu rows instead of %llu (vocab_size)",
+                            (ull)all->n_vocabulary, (ull)n_before);
+}
+
+/* ---- config.json ------------------------------------------------------------------------------------------------- */
+
+/* The place of a key's value in the outermost object, or of the end of that; *has: whether the key is there. */
+static ckpt_status find_key(const ckpt_side_file *side, const char *key, bool *has, size_t *first, size_t *end,
+                            bool *is_empty, ckpt_error *err) {
+  ckpt_json *json;
+  ckpt_json_token token;
+  ckpt_status status = CKPT_OK;
+  *has = false;
+  *is_empty = true;
+  CKPT_TRY(ckpt_json_new_text(&json, side->text, (size_t)side->n_bytes, true, side->name, err));
+  CKPT_TRY_GOTO(ckpt_json_expect(json, CKPT_JSON_OBJECT, "the outermost value", err));
+  for (;;) {
+    CKPT_TRY_GOTO(ckpt_json_next(json, &token, err));
+    *first = *end = (size_t)ckpt_json_start(json);
+    if (token == CKPT_JSON_OBJECT_END) goto done;
+    *is_empty = false;
+    const bool is_it = strcmp(ckpt_json_text(json, NULL), key) == 0;
+    CKPT_TRY_GOTO(ckpt_json_next(json, &token, err));
+    *first = (size_t)ckpt_json_start(json);
+    CKPT_TRY_GOTO(ckpt_json_skip_rest(json, token, err));
+    *end = (size_t)ckpt_json_stop(json);
+    *has = is_it;
+    if (is_it) goto done;
+  }
+done:
+  ckpt_json_free(json);
+  return status;
+}
+
+/* Gives a key of config.json a value, in its place where it has one, else at the end. */
+static ckpt_status set_key(ckpt_side_file *side, ckpt_arena *arena, const char *key, const char *value,
+                           ckpt_error *err) {
+  size_t first, end, n_before;
+  bool has, is_empty;
+  CKPT_TRY(find_key(side, key, &has, &first, &end, &is_empty, err));
+  n_before = first;
+  while (!has && n_before > 0 && strchr(" \t\r\n", side->text[n_before - 1]) != NULL) n_before--;
+  const char *start = has ? "" : ckpt_arena_printf(arena, "%s\n  \"%s\": ", is_empty ? "" : ",", key);
+  CKPT_TRY_ALLOC(start, err);
+  const char *text = ckpt_arena_printf(arena, "%.*s%s%s%s%.*s", (int)n_before, side->text, start, value,
+                                       has ? "" : "\n", (int)(side->n_bytes - end), side->text + end);
+  CKPT_TRY_ALLOC(text, err);
+  side->text = text;
+  side->n_bytes = strlen(text);
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_adapters_edit_config(ckpt_index *merged, const ckpt_adapters *all, ckpt_error *err) {
+  ckpt_side_file *side = NULL;
+  for (uint32_t i = 0; i < merged->n_side_files; i++)
+    if (strcmp(merged->side_files[i].name, "config.json") == 0) side = &merged->side_files[i];
+  if (side == NULL || side->text == NULL) return CKPT_OK;
+  if (all->n_untied != 0) CKPT_TRY(set_key(side, &merged->arena, "tie_word_embeddings", "false", err));
+  if (all->n_vocabulary == 0) return CKPT_OK;
+  const char *n = ckpt_arena_printf(&merged->arena, "%llu", (ull)all->n_vocabulary);
+  CKPT_TRY_ALLOC(n, err);
+  return set_key(side, &merged->arena, "vocab_size", n, err);
+}
+
+/* ---- tokenizer --------------------------------------------------------------------------------------------------- */
+
+static ckpt_status same_bytes(bool *same, ckpt_index *index, const ckpt_side_file *a, const ckpt_side_file *b,
+                              ckpt_error *err) {
+  const char *of_a, *of_b;
+  *same = a->n_bytes == b->n_bytes;
+  if (!*same) return CKPT_OK;
+  CKPT_TRY(ckpt_index_side_text(index, a, CKPT_CONFIG_MAX_BYTES, &of_a, err));
+  CKPT_TRY(ckpt_index_side_text(index, b, CKPT_CONFIG_MAX_BYTES, &of_b, err));
+  *same = memcmp(of_a, of_b, (size_t)a->n_bytes) == 0;
+  return CKPT_OK;
+}
+
+static ckpt_status take_file(ckpt_index *merged, const ckpt_adapters *all, const ckpt_index *adapter,
+                             const ckpt_side_file *side, ckpt_error *err) {
+  ckpt_side_file file = *side, *to = NULL;
+  bool is_same;
+  if (file.source == NULL) file.source = adapter->source;
+  for (uint32_t i = 0; i < merged->n_side_files; i++)
+    if (strcmp(merged->side_files[i].name, file.name) == 0) to = &merged->side_files[i];
+  if (to == NULL) {
+    CKPT_TRY(ckpt_index_add_side_file(merged, file.name, file.file, file.n_bytes, err));
+    to = &merged->side_files[merged->n_side_files - 1];
+  } else if (to->source != all->base->source) {
+    CKPT_TRY(same_bytes(&is_same, merged, to, &file, err));
+    if (!is_same)
+      return ckpt_fail(err, CKPT_EUNSUPPORTED, adapter->path, NULL,
+                       "%s is not that of another adapter: which tokenizer "
+                       "the merged model has would depend on their order (delete it in one)",
+                       file.name);
+  }
+  *to = file;
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_adapters_carry_tokenizer(ckpt_index *merged, const ckpt_adapters *all, ckpt_error *err) {
+  for (uint32_t i = 0; i < all->n; i++) {
+    const ckpt_index *adapter = all->list[i].index;
+    for (uint32_t k = 0; k < adapter->n_side_files; k++)
+      if (ckpt_side_file_is_tokenizer(adapter->side_files[k].name))
+        CKPT_TRY(take_file(merged, all, adapter, &adapter->side_files[k], err));
+  }
+  return CKPT_OK;
+}

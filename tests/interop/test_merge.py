@@ -1,0 +1,256 @@
+"""Adapters that PEFT saves, merged by us: the merged model computes what the wrapped one does."""
+import json
+import os
+import warnings
+
+warnings.filterwarnings("ignore")
+
+import command  # noqa: E402, before transformers, whose environment it sets
+
+command.need("peft", "transformers")
+import peft  # noqa: E402
+import torch  # noqa: E402
+import transformers as hf  # noqa: E402
+from command import ckpt  # noqa: E402
+
+hf.logging.set_verbosity_error()
+hf.logging.disable_progress_bar()
+SIZES = dict(vocab_size=96, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=48,
+             max_position_embeddings=64)
+LINEARS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+
+
+def llama(tied=False, **more):
+    return hf.LlamaForCausalLM(hf.LlamaConfig(num_key_value_heads=2, tie_word_embeddings=tied, **SIZES, **more))
+
+
+def qwen(tied=True):
+    return hf.Qwen2ForCausalLM(hf.Qwen2Config(num_key_value_heads=2, tie_word_embeddings=tied, **SIZES))
+
+
+def gpt2():
+    return hf.GPT2LMHeadModel(hf.GPT2Config(vocab_size=96, n_embd=32, n_layer=2, n_head=4, n_positions=64))
+
+
+def bert(labels=0):
+    config = hf.BertConfig(**SIZES, **({"num_labels": labels} if labels else {}))
+    return (hf.BertForSequenceClassification if labels else hf.BertForMaskedLM)(config)
+
+
+def t5():
+    return hf.T5ForConditionalGeneration(hf.T5Config(vocab_size=96, d_model=32, d_kv=8, d_ff=48, num_layers=2,
+                                                     num_heads=4, decoder_start_token_id=0))
+
+
+def mixtral():
+    return hf.MixtralForCausalLM(hf.MixtralConfig(num_key_value_heads=2, num_local_experts=4, **SIZES))
+
+
+def wrap(make, folder, dtype=torch.float32, **config):
+    """A base on disk, and the adapter of a wrapped copy of it, with values in every part of it."""
+    torch.manual_seed(1)
+    base = make().to(dtype)
+    base.save_pretrained(folder + "/base")
+    base = type(base).from_pretrained(folder + "/base", dtype=dtype)
+    wrapped = peft.get_peft_model(base, peft.LoraConfig(**{"r": 4, "lora_alpha": 8, **config}))
+    for parameter in wrapped.parameters():
+        if parameter.requires_grad:
+            with torch.no_grad():
+                parameter.add_(torch.randn_like(parameter) * 0.1)
+    wrapped.save_pretrained(folder + "/adapter")
+    return wrapped.eval()
+
+
+def logits(model):
+    ids = torch.arange(24).reshape(2, 12) * 3 % 90
+    with torch.no_grad():
+        return (model(input_ids=ids, decoder_input_ids=ids) if model.config.is_encoder_decoder
+                else model(input_ids=ids)).logits.float()
+
+
+def same(make, folder, *options, within=2e-5, **config):
+    wrapped = wrap(make, folder, **config)
+    ckpt("merge", folder + "/base", "--adapter", folder + "/adapter", "-o", folder + "/merged", *options)
+    wanted, merged = logits(wrapped), type(wrapped.get_base_model()).from_pretrained(folder + "/merged").eval()
+    gap = ((logits(merged) - wanted).abs().max() / wanted.abs().max()).item()
+    before = ((logits(type(merged).from_pretrained(folder + "/base").eval()) - wanted).abs().max()).item()
+    assert gap < within and before > 10 * within, (gap, before)
+    return wrapped, merged
+
+
+def refused(base, adapter, out):
+    assert not os.path.exists(out)
+    told = json.loads(ckpt("merge", base, "--adapter", adapter, "-o", out, "--json", status=1))
+    assert not os.path.exists(out)
+    return told["error"]["message"]
+
+
+def test_llama(folder):
+    same(llama, folder + "/all", target_modules="all-linear")
+    same(llama, folder + "/rs", target_modules=LINEARS, use_rslora=True, rank_pattern={"q_proj": 2},
+         alpha_pattern={"layers.1.mlp.*": 3})
+    same(llama, folder + "/dora", target_modules=LINEARS + ["embed_tokens"], use_dora=True)
+    same(llama, folder + "/layers", target_modules=["q_proj"], layers_to_transform=[1], bias="all")
+    same(lambda: llama(attention_bias=True), folder + "/bias", target_modules=["q_proj"], lora_bias=True)
+    same(llama, folder + "/saved", target_modules=["v_proj"], modules_to_save=["lm_head", "norm"])
+    same(llama, folder + "/rows", target_modules=["v_proj"],
+         trainable_token_indices={"embed_tokens": [7, 3, 95], "lm_head": [0, 5]})
+    same(llama, folder + "/parameters", target_modules=["v_proj"], target_parameters=["q_proj.weight"])
+
+
+def test_tied_embeddings(folder):
+    for name, make in (("llama", lambda: llama(tied=True)), ("qwen", qwen), ("gpt2", gpt2)):
+        embedding, layer = ("wte", "c_attn") if name == "gpt2" else ("embed_tokens", "q_proj")
+        at = folder + "/" + name
+        for what, config in (("embed", {"target_modules": [embedding, layer]}),
+                             ("head", {"target_modules": ["lm_head"]}),
+                             ("both", {"target_modules": ["lm_head", embedding]}),
+                             ("saved", {"target_modules": [layer], "modules_to_save": [embedding]})):
+            _, merged = same(make, f"{at}-{what}", "--tied", "untie", **config)
+            assert not merged.config.tie_word_embeddings
+            failed = refused(f"{at}-{what}/base", f"{at}-{what}/adapter", f"{at}-{what}/x")
+            assert "tied to" in failed and "--tied untie" in failed, failed
+        _, merged = same(make, at + "-rows", target_modules=[layer], trainable_token_indices=[3, 9])
+        assert merged.config.tie_word_embeddings
+        if name == "gpt2":
+            continue
+        for what, config in (("ensured", {"target_modules": [embedding], "ensure_weight_tying": True}),
+                             ("whole", {"target_modules": [layer], "modules_to_save": [embedding],
+                                        "ensure_weight_tying": True})):
+            _, merged = same(make, f"{at}-{what}", **config)
+            assert merged.config.tie_word_embeddings
+
+
+def test_other_families(folder):
+    same(qwen, folder + "/qwen", target_modules="all-linear")
+    same(gpt2, folder + "/gpt2", target_modules=["c_attn", "c_proj", "c_fc"], fan_in_fan_out=True)
+    same(gpt2, folder + "/gpt2-dora", target_modules=["c_attn", "c_proj"], fan_in_fan_out=True, use_dora=True)
+    same(bert, folder + "/bert", target_modules=["query", "value", "dense"])
+    same(t5, folder + "/t5", target_modules=["q", "v", "wi", "wo"])
+
+
+def test_experts(folder):
+    fused = ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]
+    same(mixtral, folder + "/both", target_modules=["q_proj"], target_parameters=fused)
+    same(mixtral, folder + "/down", target_modules=["q_proj"], target_parameters=fused[1:],
+         rank_pattern={"experts.down_proj": 8})
+
+
+def test_a_classifier_over_the_bare_base(folder):
+    torch.manual_seed(1)
+    hf.BertModel(hf.BertConfig(**SIZES)).save_pretrained(folder + "/base")
+    model = hf.BertForSequenceClassification.from_pretrained(folder + "/base", num_labels=3)
+    wrapped = peft.get_peft_model(model, peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query"],
+                                                         init_lora_weights=False)).eval()
+    wrapped.save_pretrained(folder + "/adapter")
+    ckpt("merge", folder + "/base", "--adapter", folder + "/adapter", "-o", folder + "/merged")
+    merged = hf.BertForSequenceClassification.from_pretrained(folder + "/merged", num_labels=3).eval()
+    assert (logits(merged) - logits(wrapped)).abs().max() < 1e-5
+
+
+def test_a_larger_vocabulary(folder):
+    torch.manual_seed(1)
+    base = llama()
+    base.save_pretrained(folder + "/base")
+    base.resize_token_embeddings(101)
+    wrapped = peft.get_peft_model(base, peft.LoraConfig(target_modules=["q_proj"], init_lora_weights=False,
+                                                        modules_to_save=["embed_tokens", "lm_head"])).eval()
+    wrapped.save_pretrained(folder + "/adapter")
+    ckpt("merge", folder + "/base", "--adapter", folder + "/adapter", "-o", folder + "/merged")
+    merged = hf.LlamaForCausalLM.from_pretrained(folder + "/merged").eval()
+    assert merged.config.vocab_size == 101 and (logits(merged) - logits(wrapped)).abs().max() < 1e-5
+
+
+def test_half_precision_rounds_once(folder):
+    """In bf16 and f16 at most one ulp in 0.1 % of the elements against float64 rounded once."""
+    for dtype in (torch.bfloat16, torch.float16):
+        at = f"{folder}/{dtype}".replace("torch.", "")
+        wrapped = wrap(llama, at, dtype, target_modules=LINEARS)
+        ckpt("merge", at + "/base", "--adapter", at + "/adapter", "-o", at + "/merged")
+        before, after = hf.LlamaForCausalLM.from_pretrained(at + "/base", dtype=dtype).state_dict(), \
+            hf.LlamaForCausalLM.from_pretrained(at + "/merged", dtype=dtype).state_dict()
+        n_different = n_all = 0
+        for name, module in wrapped.base_model.model.named_modules():
+            if not hasattr(module, "lora_A"):
+                continue
+            a, b = module.lora_A["default"].weight.double(), module.lora_B["default"].weight.double()
+            wanted = (before[name + ".weight"].double() + 2 * (b @ a)).to(dtype)
+            found = after[name + ".weight"]
+            gap = (wanted.view(torch.int16).int() - found.view(torch.int16).int()).abs()
+            assert gap.max() <= 1, (name, gap.max())
+            n_different, n_all = n_different + (gap != 0).sum().item(), n_all + gap.numel()
+        assert 0 < n_all and n_different <= n_all / 1000, (n_different, n_all)
+
+
+def test_names_as_they_occur(folder):
+    import safetensors.torch
+    wrap(llama, folder, target_modules=LINEARS)
+    path, wanted = folder + "/adapter/adapter_model.safetensors", None
+    tensors = safetensors.torch.load_file(path)
+    for change in (lambda n: n, lambda n: n.replace("base_model.model.", ""),
+                   lambda n: "module." + n, lambda n: n.replace("lora_A.", "lora_A.default."),
+                   lambda n: n.replace("base_model.model.", "base_model.model._orig_mod.")):
+        safetensors.torch.save_file({change(name): tensor for name, tensor in tensors.items()}, path)
+        digest = ckpt("hash", folder + "/base", "--adapter", folder + "/adapter").split()[0]
+        assert wanted in (None, digest), change(next(iter(tensors)))
+        wanted = digest
+
+
+def test_what_peft_calls_otherwise_is_refused(folder):
+    torch.manual_seed(1)
+    llama().save_pretrained(folder + "/base")
+    kinds = {"IA3": peft.IA3Config(target_modules=["k_proj"], feedforward_modules=[]),
+             "LOHA": peft.LoHaConfig(target_modules=["q_proj"]), "LOKR": peft.LoKrConfig(target_modules=["q_proj"]),
+             "ADALORA": peft.AdaLoraConfig(target_modules=["q_proj"], total_step=9),
+             "VERA": peft.VeraConfig(target_modules=["q_proj"]), "OFT": peft.OFTConfig(target_modules=["q_proj"], oft_block_size=8),
+             "PROMPT_TUNING": peft.PromptTuningConfig(num_virtual_tokens=2, task_type="CAUSAL_LM"),
+             "PREFIX_TUNING": peft.PrefixTuningConfig(num_virtual_tokens=2, task_type="CAUSAL_LM"),
+             "pissa": peft.LoraConfig(target_modules=["q_proj"], init_lora_weights="pissa"),
+             "olora": peft.LoraConfig(target_modules=["q_proj"], init_lora_weights="olora"),
+             "alora_invocation_tokens": peft.LoraConfig(target_modules=["q_proj"], alora_invocation_tokens=[1],
+                                                        task_type="CAUSAL_LM")}
+    for name, config in kinds.items():
+        model = hf.LlamaForCausalLM.from_pretrained(folder + "/base")
+        peft.get_peft_model(model, config).save_pretrained(f"{folder}/{name}")
+        failed = refused(folder + "/base", f"{folder}/{name}", folder + "/x")
+        assert name in failed, failed
+
+
+def test_pissa_that_was_converted(folder):
+    torch.manual_seed(1)
+    llama().save_pretrained(folder + "/base")
+    model = hf.LlamaForCausalLM.from_pretrained(folder + "/base")
+    wrapped = peft.get_peft_model(model, peft.LoraConfig(r=4, target_modules=["q_proj"], init_lora_weights="pissa"))
+    wrapped.peft_config["default"].init_lora_weights = True
+    wrapped.save_pretrained(folder + "/before")
+    wrapped.peft_config["default"].init_lora_weights = "pissa"
+    for name, parameter in wrapped.named_parameters():
+        if "lora_" in name:
+            parameter.data.add_(torch.randn_like(parameter) * 0.1)
+    wrapped.eval()
+    wanted = logits(wrapped)
+    wrapped.save_pretrained(folder + "/adapter", path_initial_model_for_weight_conversion=folder + "/before")
+    assert json.load(open(folder + "/adapter/adapter_config.json"))["r"] == 8
+    ckpt("merge", folder + "/base", "--adapter", folder + "/adapter", "-o", folder + "/merged")
+    merged = hf.LlamaForCausalLM.from_pretrained(folder + "/merged").eval()
+    assert (logits(merged) - wanted).abs().max() < 1e-5
+
+
+def test_a_base_of_blocks_is_what_its_values_are(folder):
+    wrap(llama, folder, target_modules=LINEARS)
+    base, adapter = folder + "/base", folder + "/adapter"
+    ckpt("quantize", base, "--type", "Q8_0", "--allow-fallback", "-o", folder + "/blocks.gguf")
+    ckpt("convert", folder + "/blocks.gguf", "-o", folder + "/values")
+    ckpt("merge", folder + "/values", "--adapter", adapter, "-o", folder + "/wanted")
+    ckpt("merge", folder + "/blocks.gguf", "--adapter", adapter, "-o", folder + "/found")
+    assert command.digest(folder + "/wanted") == command.digest(folder + "/found")
+    ckpt("merge", folder + "/blocks.gguf", "--adapter", adapter, "-o", folder + "/found.gguf")
+    ckpt("convert", folder + "/found.gguf", "-o", folder + "/again")
+    assert command.digest(folder + "/wanted") == command.digest(folder + "/again")
+    types = {t["name"]: t["dtype"] for t in json.loads(ckpt("ls", folder + "/found.gguf", "--names", "stored",
+                                                            "--json"))["tensors"]}
+    assert types["blk.0.attn_q.weight"] == "f32" and types["token_embd.weight"].lower() == "q8_0", types
+
+
+if __name__ == "__main__":
+    command.main(globals())
