@@ -85,7 +85,7 @@ static void replay(ckpt_device *device, const ckpt_model *model, const ckpt_toke
     if (out == NULL) out = calloc(2 * length * length + 1, sizeof *out), memory = calloc(length * 512 + 1, sizeof *out);
     heads h = {.memory = memory, .out = out, .length = length, .width = entry->attributes.head_width};
     h.n = is_training ? 7 : 2;
-    ckpt_device_cpu_run(device, multiply_heads, &h, batch->n_rows * entry->attributes.n_heads, 1);
+    real_table->run_host(device, multiply_heads, &h, batch->n_rows * entry->attributes.n_heads, 1);
   }
 }
 

@@ -411,8 +411,9 @@ typedef struct ckpt_cast_rule {
   ckpt_dtype dtype;
 } ckpt_cast_rule;
 
-/* An option that one format alone has, by its name: "zstd_level" of dcp (1 to 22), "stage" of zero (1 to 3), and the
- * flags (1: given) "external_data" and "link" of onnx. 0 is as good as none. */
+/* An option that one format alone has, by its name: "zstd_level" of dcp (1 to 22), "stage" (1 to 3) and "engine"
+ * (1: bf16, 2: fp16, 3: fp32) of zero, and the flags (1: given) "external_data" and "link" of onnx. 0 is as good as
+ * none. */
 typedef struct ckpt_format_value {
   const char *name;
   uint64_t value;

@@ -356,6 +356,7 @@ static ckpt_status add_everything(ckpt_dcp_adder *a, ckpt_error *err) {
   if (a->n_missing != 0) CKPT_TRY(ckpt_defects_pass(&a->index->defects, refuse_missing(a, &defect), &defect, err));
   CKPT_TRY(ckpt_torch_unread_note(&a->unread, a->index, err));
   CKPT_TRY(ckpt_dcp_table_note(&a->metadata->places, a->index, err));
+  CKPT_TRY(ckpt_dcp_agreement_note(&a->metadata->agreement, a->index, err));
   uint32_t n = 0;
   for (uint32_t i = 0; i < a->places.n; i++) { /* offsets in safetensors files mean nothing */
     const ckpt_dcp_place *place = &a->places.items[i];

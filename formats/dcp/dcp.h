@@ -1,6 +1,6 @@
 /* dcp.h - the parts of the PyTorch Distributed Checkpoint format: dcp.c (the folder, the row), metadata.c (the
- * pickle as tables), add.c (tables to an index), objects.c (what is no tensor), dict.c (the dict that was
- * saved), places.c (bytes that are nobody's), ties.c (names of one place), files.c (what files are),
+ * pickle as tables), agree.c (its names), add.c (tables to an index), objects.c (what is no tensor), dict.c (the dict
+ * that was saved), places.c (bytes that are nobody's), ties.c (names of one place), files.c (what files are),
  * tensors.c (chunks), hf.c (shards in safetensors, which have no metadata). Not for other formats. */
 #ifndef CKPT_FORMATS_DCP_DCP_H
 #define CKPT_FORMATS_DCP_DCP_H
@@ -42,6 +42,18 @@ typedef struct ckpt_dcp_table {
   uint32_t n_bits;
 } ckpt_dcp_table;
 
+/* How many names something is said of, and the first. */
+typedef struct ckpt_dcp_count {
+  uint64_t n;
+  const char *first; /* of the metadata's arena */
+} ckpt_dcp_count;
+
+/* Names on which the parts of a pickle do not agree. */
+typedef struct ckpt_dcp_agreement {
+  ckpt_dcp_count without_path, without_item, elsewhere; /* of items; of paths; a path that is another name's */
+  ckpt_dcp_count unknown; /* classes of PyTorch's or Python's modules that are not there */
+} ckpt_dcp_agreement;
+
 /* All that the pickles of a checkpoint say. Nodes live in the arena. */
 typedef struct ckpt_dcp_metadata {
   ckpt_arena arena;
@@ -52,7 +64,17 @@ typedef struct ckpt_dcp_metadata {
   uint64_t n_files;  /* of chunks, as the folders list them */
   int64_t last_rank; /* of those that wrote one; -1: none is known */
   ckpt_torch_globals globals;
+  ckpt_dcp_agreement agreement;
 } ckpt_dcp_metadata;
+
+/* agree.c: adds what state_dict_metadata and planner_data of one pickle do not agree on; adds the classes that PyTorch
+ * would look for in vain; notes both. ENOMEM. */
+ckpt_status ckpt_dcp_agree(ckpt_dcp_agreement *agreement, const ckpt_object *items, const ckpt_object *paths,
+                           ckpt_error *err);
+ckpt_status ckpt_dcp_look_up(ckpt_dcp_agreement *agreement, const ckpt_pickle_report *report, ckpt_arena *arena,
+                             ckpt_error *err); /* as above */
+ckpt_status ckpt_dcp_agreement_note(const ckpt_dcp_agreement *agreement, ckpt_index *index,
+                                    ckpt_error *err); /* as above */
 
 /* Reads the pickle in a file of the source as one more root, whose files are in folder (borrowed). Its bytes are all
  * read once, nothing is executed. EFORMAT for what is no metadata, EUNSUPPORTED for another framework's, and as

@@ -214,6 +214,7 @@ static ckpt_status enter_root(ckpt_dcp_metadata *metadata, const ckpt_object *ob
     return ckpt_fail(err, CKPT_EFORMAT, path, NULL, "its metadata has no state_dict_metadata");
   CKPT_TRY(enter_places(metadata, ckpt_foreign_attribute(object, "storage_data"), path, err));
   CKPT_TRY(enter_paths(metadata, ckpt_foreign_attribute(object, "planner_data"), err));
+  CKPT_TRY(ckpt_dcp_agree(&metadata->agreement, root.tensors, ckpt_foreign_attribute(object, "planner_data"), err));
   const ckpt_object *version = ckpt_foreign_attribute(object, "version");
   if (ckpt_dcp_is_name(version) && version->n < 32) root.version = version->text;
   CKPT_TRY(ckpt_grow(&metadata->roots, metadata->n_roots, &metadata->capacity, sizeof *metadata->roots, err));
@@ -244,6 +245,7 @@ ckpt_status ckpt_dcp_metadata_read(ckpt_dcp_metadata *metadata, ckpt_source *sou
                      (ull)(options.n_bytes - n_consumed), (ull)n_consumed);
   metadata->n_bytes += n_consumed;
   CKPT_TRY(ckpt_torch_globals_add(&metadata->globals, &report, &metadata->arena, err));
+  CKPT_TRY(ckpt_dcp_look_up(&metadata->agreement, &report, &metadata->arena, err));
   CKPT_TRY(enter_root(metadata, root, path, folder, err));
   metadata->roots[metadata->n_roots - 1].file = file;
   return CKPT_OK;

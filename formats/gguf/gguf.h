@@ -1,5 +1,5 @@
 /* gguf.h - the parts of the GGUF format: gguf.c (the row), shards.c (a folder of files), read.c (the header
- * of one file), layout.c (writing one), verify.c (what verify alone looks at). Not for other formats. */
+ * of one file), layout.c (writing one), verify.c and model.c (what verify alone looks at). Not for other formats. */
 #ifndef CKPT_FORMATS_GGUF_GGUF_H
 #define CKPT_FORMATS_GGUF_GGUF_H
 
@@ -47,10 +47,14 @@ bool ckpt_gguf_numbered(const char *name, size_t *n_prefix, uint32_t *number, ui
 /* As ckpt_format's slot: what no GGUF file can hold. */
 ckpt_status ckpt_gguf_normalize(ckpt_index *described, ckpt_losses *losses, ckpt_error *err);
 
-/* As ckpt_format's slot: a problem for each tensor whose padding is not zero, and for each scale beside an NVFP4 weight
- * that is none. Reads the paddings, by windows of 1 MiB. */
+/* As ckpt_format's slot: a problem for each tensor whose padding is not zero, for each scale beside an NVFP4 weight
+ * that is none, for blocks of MXFP4 that are NaN, and for metadata that contradict the tensors. Reads the paddings and
+ * all of MXFP4, by windows of 1 MiB. */
 ckpt_status ckpt_gguf_verify(ckpt_findings *findings, const ckpt_index *index, const ckpt_run_options *run,
                              ckpt_error *err);
+
+/* Metadata against tensors: blocks, columns and rows of the embedding. EIO, ENOMEM. */
+ckpt_status ckpt_gguf_check_model(ckpt_findings *findings, const ckpt_index *index, ckpt_error *err);
 
 /* The tensors of a description in the order of a file: as the input has them if that is GGUF, else as llama-quantize
  * orders them (those of no block by name, then by block and name). In the layout's arena. */

@@ -466,14 +466,37 @@ static ckpt_status check_within(const reader *r, uint32_t number, uint64_t n_pay
   return CKPT_OK;
 }
 
+/* The padding between header and payload, which ggml writes as zeros and passes by; without tensors it may be missing.
+ */
+static ckpt_status check_padding(reader *r, ckpt_error *err) {
+  uint8_t bytes[64];
+  const uint64_t n = ckpt_gguf_padding(r->at, r->alignment);
+  uint64_t n_left = n < r->size - r->at ? n : r->size - r->at, n_other = 0;
+  while (n_left != 0) {
+    const size_t n_now = n_left < sizeof bytes ? (size_t)n_left : sizeof bytes;
+    CKPT_TRY(take(r, bytes, n_now, "padding", err));
+    for (size_t i = 0; i < n_now; i++) n_other += bytes[i] != 0;
+    n_left -= n_now;
+  }
+  if (n_other != 0)
+    CKPT_TRY(
+        ckpt_index_problem(r->index, r->file, err,
+                           "the padding between header and payload is not zero: %llu byte%s (no reader looks there)",
+                           (ull)n_other, ckpt_plural(n_other)));
+  if (r->n_tensors != 0 || r->at == r->size) return CKPT_OK;
+  return ckpt_index_problem(r->index, r->file, err, "bytes follow the header, and there are no tensors (%llu)",
+                            (ull)(r->size - r->at));
+}
+
 /* The tensors' places against each other and the file. */
 static ckpt_status place_tensors(reader *r, ckpt_error *err) {
   ckpt_index *index = r->index;
   const ckpt_tensor *misplaced = NULL;
   bool is_known = true; /* where the tensor before ends */
   uint64_t end = 0, expected = 0;
-  if (r->n_tensors == 0) return CKPT_OK;
   const uint64_t payload = r->at + ckpt_gguf_padding(r->at, r->alignment);
+  CKPT_TRY(check_padding(r, err));
+  if (r->n_tensors == 0) return CKPT_OK;
   const uint64_t n_payload = payload < r->size ? r->size - payload : 0;
   for (uint32_t i = r->first_tensor; i < index->n_tensors; i++) {
     const ckpt_tensor *tensor = &index->tensors[i];

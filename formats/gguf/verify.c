@@ -1,5 +1,6 @@
 /* verify.c - what only `verify` looks at in GGUF files: the padding behind each tensor, which has to be zero (ggml
- * writes it so and skips whatever is there when it reads), and the scales that stand beside NVFP4 weights. */
+ * writes it so and skips whatever is there when it reads), the scales that stand beside NVFP4 weights, and exponents of
+ * MXFP4 blocks; model.c has the metadata. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -123,9 +124,51 @@ static ckpt_status check_scale(ckpt_findings *findings, const ckpt_index *index,
                            (ull)n_matrices, n_matrices == 1 ? "x, which takes one f32" : "ces, which take an f32 each");
 }
 
+/* Blocks whose exponent is 255, which is NaN in e8m0; ggml takes it for one more. */
+static ckpt_status check_exponents(checking *c, const ckpt_tensor *tensor, ckpt_error *err) {
+  const ckpt_extent *extent = tensor->extents;
+  const uint32_t unit = ckpt_dtype_get(CKPT_MXFP4)->block_bytes;
+  const size_t n_window = WINDOW_BYTES / unit * unit;
+  uint64_t n_nan = 0, first = 0;
+  for (uint64_t at = 0; at < extent->n_stored;) {
+    const uint64_t n_left = extent->n_stored - at;
+    const size_t n = n_left < n_window ? (size_t)n_left : n_window;
+    CKPT_TRY(ckpt_source_read(c->index->source, extent->file, extent->offset + at, c->window, n, err));
+    for (size_t i = 0; i < n; i += unit)
+      if (c->window[i] == UINT8_MAX && n_nan++ == 0) first = (at + i) / unit;
+    CKPT_TRY(advance(c, n, err));
+    at += n;
+  }
+  if (n_nan == 0) return CKPT_OK;
+  return ckpt_findings_add(c->findings, err, CKPT_PROBLEM, ckpt_source_path(c->index->source, extent->file),
+                           tensor->name,
+                           "%llu of its blocks %s the exponent 255, which is NaN (the first is block %llu; ggml reads "
+                           "numbers of 2^127 there)",
+                           (ull)n_nan, n_nan == 1 ? "has" : "have", (ull)first);
+}
+
+static bool has_exponents(const ckpt_tensor *tensor) { return tensor->dtype == CKPT_MXFP4 && tensor->n_extents == 1; }
+
+static ckpt_status check_blocks(ckpt_findings *findings, const ckpt_index *index, const ckpt_run_options *run,
+                                ckpt_error *err) {
+  checking c = {.findings = findings, .index = index, .run = run};
+  ckpt_status status = CKPT_OK;
+  for (uint32_t i = 0; i < index->n_tensors; i++)
+    if (has_exponents(&index->tensors[i])) c.n_total += index->tensors[i].n_bytes;
+  if (c.n_total == 0) return CKPT_OK;
+  c.window = malloc(WINDOW_BYTES);
+  CKPT_TRY_ALLOC(c.window, err);
+  for (uint32_t i = 0; i < index->n_tensors && status == CKPT_OK; i++)
+    if (has_exponents(&index->tensors[i])) status = check_exponents(&c, &index->tensors[i], err);
+  free(c.window);
+  return status;
+}
+
 ckpt_status ckpt_gguf_verify(ckpt_findings *findings, const ckpt_index *index, const ckpt_run_options *run,
                              ckpt_error *err) {
   index = ckpt_index_as_stored(index); /* padding lies between what the file holds */
   for (uint32_t i = 0; i < index->n_tensors; i++) CKPT_TRY(check_scale(findings, index, &index->tensors[i], err));
+  CKPT_TRY(ckpt_gguf_check_model(findings, index, err));
+  CKPT_TRY(check_blocks(findings, index, run, err));
   return check_paddings(findings, index, run, err);
 }

@@ -313,7 +313,7 @@ static ckpt_status read_all(optimizer *o, ckpt_error *err) {
     CKPT_TRY(ckpt_index_problem(o->index, o->side->file, err, "its states are not read (%s)", o->why));
   else
     CKPT_TRY(ckpt_index_note(o->index, false, err, "%s: its states are not read (%s)", o->side->name, o->why));
-  return ckpt_index_note_is(o->index, CKPT_NOTE_UNREAD, o->why, err);
+  return ckpt_index_note_is(o->index, CKPT_NOTE_STATE_LEFT, o->why, err);
 }
 
 ckpt_status ckpt_hf_read_optimizer(ckpt_index *index, ckpt_error *err) {

@@ -40,6 +40,24 @@ const ckpt_format_option *ckpt_format_option_at(size_t i) {
   return NULL;
 }
 
+const char *ckpt_format_word(const char *words, uint64_t number, size_t *n_bytes) {
+  for (; number > 1 && words != NULL; number--) {
+    words = strchr(words, '|');
+    words = words == NULL ? NULL : words + 1;
+  }
+  if (number == 0 || words == NULL) return NULL;
+  *n_bytes = strcspn(words, "|");
+  return words;
+}
+
+uint64_t ckpt_format_word_number(const char *words, const char *word) {
+  const char *at;
+  size_t n;
+  for (uint64_t number = 1; (at = ckpt_format_word(words, number, &n)) != NULL; number++)
+    if (strlen(word) == n && memcmp(at, word, n) == 0) return number;
+  return 0;
+}
+
 ckpt_status ckpt_format_values_check(const ckpt_format_values *values, const ckpt_format_option *options,
                                      const char *path, ckpt_error *err) {
   for (const ckpt_format_option *option = options; option != NULL && option->name != NULL; option++) {

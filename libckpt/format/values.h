@@ -7,7 +7,7 @@
 
 #include "libckpt/base/error.h"
 
-/* What a format's row declares: a number from least to most; a flag is 0 or 1. */
+/* What a format's row declares: a number from least to most; a flag is 0 or 1; a word of a list is its place. */
 typedef struct ckpt_format_option {
   const char *name; /* NULL ends */
   uint64_t least, most;
@@ -17,6 +17,7 @@ typedef struct ckpt_format_option {
   const char *because;  /* why it cannot */
   bool is_of_all;       /* one for all outputs of a run, and kept so in receipts */
   bool links;           /* the output says where the inputs' data are, from its own folder */
+  const char *words;    /* "a|b|c", of which a is 1; NULL: a number or a flag */
 } ckpt_format_option;
 
 /* Values that were given. A name occurs once; 0 is as good as none. */
@@ -33,6 +34,10 @@ const ckpt_format_option *ckpt_format_option_find(const ckpt_format_option *opti
 
 /* The same of whichever format declares it, and that format's name (may be NULL). */
 const ckpt_format_option *ckpt_format_option_known(const char *name, const char **format);
+
+/* Which word of a list "a|b|c" this is, from 1; 0: none. And the word at such a place, or NULL. */
+uint64_t ckpt_format_word_number(const char *words, const char *word);
+const char *ckpt_format_word(const char *words, uint64_t number, size_t *n_bytes); /* as above; not terminated */
 
 /* Declared options of all formats, each name once: the i-th; NULL past the end. */
 const ckpt_format_option *ckpt_format_option_at(size_t i);

@@ -61,7 +61,7 @@ typedef struct ckpt_meta {
 typedef enum ckpt_note_kind {
   CKPT_NOTE_REMARK,
   CKPT_NOTE_UNREAD,     /* what is not read, and why */
-  CKPT_NOTE_STATE_LEFT, /* training state that is not carried: a run cannot go on from a copy */
+  CKPT_NOTE_STATE_LEFT, /* training state that is not carried, or not read: a run cannot go on from a copy */
   CKPT_NOTE_LOADING     /* what has to be allowed before it can be loaded */
 } ckpt_note_kind;
 

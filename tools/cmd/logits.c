@@ -139,6 +139,7 @@ typedef struct logits {
   sequences sequences;
   ckpt_input input;
   ckpt_model *model;
+  ckpt_device *device;
   ckpt_executor *executor;
   float *values; /* sequences x longest x vocabulary */
   int64_t *lengths;
@@ -147,11 +148,11 @@ typedef struct logits {
   uint32_t sink;
 } logits;
 
-static ckpt_executor_options executor_options(const logits *l, const ckpt_args *args) {
+static ckpt_executor_options executor_options(const logits *l) {
   return (ckpt_executor_options){.struct_size = sizeof(ckpt_executor_options),
                                  .max_rows = 1,
                                  .max_length = (uint32_t)l->sequences.longest,
-                                 .n_threads = (uint32_t)ckpt_args_size(args, "threads", 0)};
+                                 .device = l->device};
 }
 
 static ckpt_status make_model(logits *l, ckpt_error *err) {
@@ -220,13 +221,14 @@ static ckpt_status write_output(logits *l, const ckpt_run_options *run, ckpt_err
 static ckpt_status load_and_run(logits *l, const ckpt_args *args, ckpt_error *err) {
   ckpt_job job;
   CKPT_TRY(open_output(l, args, err));
-  ckpt_report_note(args, "device cpu");
-  const ckpt_executor_options wanted = executor_options(l, args);
+  const char *device = ckpt_args_text(args, "device", NULL);
+  CKPT_TRY(ckpt_device_choose(&l->device, device, (uint32_t)ckpt_args_size(args, "threads", 0), err));
+  ckpt_report_note(args, "device %s", l->device->table->name);
+  const ckpt_executor_options wanted = executor_options(l);
   const ckpt_load_options load = {.struct_size = sizeof load, .run = &job.run};
   ckpt_job_begin(&job, args);
   ckpt_status status = ckpt_executor_new(&l->executor, l->model, &wanted, err);
-  if (status == CKPT_OK)
-    status = ckpt_model_load(ckpt_executor_parameters(l->executor), l->model, l->input.index, &load, NULL, err);
+  if (status == CKPT_OK) status = ckpt_executor_load(l->executor, l->input.index, &load, err);
   if (status == CKPT_OK) status = run_sequences(l, err);
   job.run.trace = NULL; /* it is of the run that reads the model */
   if (status == CKPT_OK) status = write_output(l, &job.run, err);
@@ -243,7 +245,7 @@ static void emit_line(void *arg, const char *line) { ckpt_emit_text(arg, NULL, l
 
 static ckpt_status print_plan(const logits *l, const ckpt_args *args, ckpt_error *err) {
   ckpt_executor_memory memory;
-  const ckpt_executor_options wanted = executor_options(l, args);
+  const ckpt_executor_options wanted = executor_options(l);
   CKPT_TRY(ckpt_executor_plan(&memory, l->model, &wanted, err));
   const uint64_t n_logits = l->n_values * sizeof(float);
   if (!args->json) {
@@ -276,7 +278,7 @@ static void print_result(const logits *l, const ckpt_args *args) {
   ckpt_emit_object(&json, NULL);
   ckpt_emit_text(&json, "status", "ok");
   ckpt_emit_text(&json, "output", path);
-  ckpt_emit_text(&json, "device", "cpu");
+  ckpt_emit_text(&json, "device", l->device->table->name);
   ckpt_emit_text(&json, "architecture", l->model->architecture);
   ckpt_emit_array(&json, "shape");
   ckpt_emit_u64(&json, NULL, l->sequences.n);
@@ -288,8 +290,7 @@ static void print_result(const logits *l, const ckpt_args *args) {
 }
 
 static ckpt_status run_all(logits *l, ckpt_args *args, ckpt_error *err) {
-  if (strcmp(ckpt_args_text(args, "device", "cpu"), "cuda") == 0)
-    return ckpt_args_fail(args, err, "--device cuda: this version runs models on the CPU only");
+  CKPT_TRY(ckpt_device_check(ckpt_args_text(args, "device", NULL), err));
   CKPT_TRY(read_sequences(&l->sequences, args, err));
   CKPT_TRY(ckpt_input_open(&l->input, args, 0, err));
   ckpt_input_print_notes(args, &l->input);
@@ -308,6 +309,7 @@ static int run(ckpt_args *args) {
   free(l.values);
   free(l.lengths);
   ckpt_executor_free(l.executor);
+  ckpt_device_free(l.device);
   ckpt_model_free(l.model);
   ckpt_input_close(&l.input);
   free_sequences(&l.sequences);

@@ -190,6 +190,7 @@ static ckpt_status open_side(job *j, side *s, ckpt_error *err) {
   const ckpt_runner_options options = {.max_rows = 1,
                                        .max_length = j->ctx,
                                        .n_threads = (uint32_t)ckpt_args_size(j->args, "threads", 0),
+                                       .device = ckpt_args_text(j->args, "device", NULL),
                                        .like = s->like,
                                        .run = &j->run->run};
   CKPT_TRY(ckpt_fail_at(open_tokenizer(s, err), err, s->index->path, NULL));
@@ -294,7 +295,7 @@ static void emit_result(const job *j, ckpt_emitter *json) {
   ckpt_emit_u64(json, "n_windows", p->n_windows);
   for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
     if (!numbers[i].of_reference || j->has_reference) ckpt_emit_number(json, numbers[i].key, numbers[i].value);
-  ckpt_emit_text(json, "device", "cpu");
+  ckpt_emit_text(json, "device", j->candidate.runner.device->table->name);
   ckpt_emit_number(json, "tokens_per_second", tokens_per_second(j));
 }
 
@@ -362,8 +363,7 @@ static ckpt_status choose_ctx(job *j, ckpt_error *err) {
 }
 
 static ckpt_status check_options(const ckpt_args *args, ckpt_error *err) {
-  if (strcmp(ckpt_args_text(args, "device", "cpu"), "cuda") == 0)
-    return ckpt_args_fail(args, err, "--device cuda: this version runs models on the CPU only");
+  CKPT_TRY(ckpt_device_check(ckpt_args_text(args, "device", NULL), err));
   if (ckpt_args_has(args, "stride") && strcmp(ckpt_args_text(args, "scoring", "llama"), "hf") != 0)
     return ckpt_args_fail(args, err, "--stride is for --scoring hf");
   if (ckpt_args_size(args, "stride", 0) > UINT32_MAX || ckpt_args_size(args, "chunks", 0) > UINT32_MAX)
@@ -395,7 +395,8 @@ static ckpt_status run_all(job *j, ckpt_args *args, ckpt_error *err) {
     print_json(j);
   else
     print_text(j);
-  if (!args->json) ckpt_report_note(args, "device cpu, %.0f tokens/s", tokens_per_second(j));
+  if (!args->json)
+    ckpt_report_note(args, "device %s, %.0f tokens/s", j->candidate.runner.device->table->name, tokens_per_second(j));
   return CKPT_OK;
 }
 

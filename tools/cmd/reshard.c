@@ -27,8 +27,8 @@ static int run(ckpt_args *args) {
 const ckpt_verb ckpt_verb_reshard = {
     .name = "reshard",
     .forms =
-        "reshard IN -o OUT --to dcp|universal|zero [--world N | --dp N] [--stage 1|2|3] [--drop optimizer] [--zstd "
-        "LEVEL]",
+        "reshard IN -o OUT --to dcp|universal|zero [--world N | --dp N] [--stage 1|2|3] [--engine "
+        "bf16|fp16|fp32] [--drop optimizer] [--zstd LEVEL]",
     .summary = "write weights and optimizer states for another parallel layout",
     .details =
         "Writes the folder OUT as a run on N ranks would have saved it: weights, optimizer states, other "

@@ -185,8 +185,8 @@ static ckpt_status refuse_part(const job *j, ckpt_error *err) {
                    total);
 }
 
-/* A resharded run is to go on: what lies beside its weights and is not read would be missing, unless optimizer states
- * are to be left out. */
+/* A resharded run is to go on: what lies beside its weights and is not read would be missing, an optimizer's file among
+ * it that would go along as it is, unless optimizer states are to be left out. */
 static ckpt_status refuse_left(const job *j, ckpt_error *err) {
   const ckpt_index *index = j->input.index;
   for (uint32_t i = 0; i < index->n_notes && strcmp(j->options.include, "all") == 0; i++)

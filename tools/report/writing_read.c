@@ -28,7 +28,10 @@ static ckpt_status add_value(ckpt_writing *writing, ckpt_args *args, const ckpt_
   CKPT_TRY_ALLOC(items, err);
   for (size_t i = 0; i < values->n; i++) items[i] = values->items[i];
   const ckpt_option_kind kind = arg->option->kind;
+  const ckpt_format_option *known = ckpt_format_option_known(arg->option->field, NULL);
+  const bool is_word = known != NULL && known->words != NULL;
   const uint64_t value = kind == CKPT_OPTION_FLAG     ? 1
+                         : is_word                    ? ckpt_format_word_number(known->words, arg->text)
                          : kind == CKPT_OPTION_CHOICE ? strtoull(arg->text, NULL, 10)
                                                       : arg->size;
   items[values->n] = (ckpt_format_value){arg->option->field, value};

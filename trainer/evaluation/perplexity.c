@@ -128,7 +128,8 @@ static ckpt_status run_window(run *r, const window *w, ckpt_error *err) {
     batch.log_probabilities = r->ref_log_p;
     CKPT_TRY(ckpt_executor_forward(r->reference, &batch, &result, err));
   }
-  ckpt_device_cpu_run(ckpt_executor_device(r->candidate), compare_part, &c, n_scored(w), 1);
+  ckpt_device *device = ckpt_executor_device(r->candidate);
+  device->table->run_host(device, compare_part, &c, n_scored(w), 1);
   r->n_scores += n_scored(w);
   return CKPT_OK;
 }

@@ -8,17 +8,20 @@
 typedef struct ckpt_runner {
   ckpt_model *model;
   ckpt_executor *executor;
+  ckpt_device *device;
 } ckpt_runner;
 
 typedef struct ckpt_runner_options {
   uint32_t max_rows, max_length; /* of a batch; length 0: the model's */
   uint32_t n_threads;            /* 0: one per processor */
+  const char *device;            /* as ckpt_device_choose; NULL: cuda where it can be used, else the CPU */
   ckpt_index *like;              /* whose config.json describes the model; NULL: the index's own */
   const ckpt_run_options *run;   /* of the plan that loads the weights; NULL: defaults */
 } ckpt_runner_options;
 
 /* Makes the model that config.json describes and loads its weights, in f32. A length past the model's positions becomes
- * theirs. ENOTFOUND: no config.json, or a tensor is missing; else as ckpt_model_new, _load and ckpt_executor_new. */
+ * theirs. ENOTFOUND: no config.json, or a tensor is missing; else as ckpt_device_choose, ckpt_model_new, _load and
+ * ckpt_executor_new. */
 ckpt_status ckpt_runner_open(ckpt_runner *out, ckpt_index *index, const ckpt_runner_options *options, ckpt_error *err);
 void ckpt_runner_close(ckpt_runner *runner); /* as above */
 

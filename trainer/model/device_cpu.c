@@ -6,8 +6,11 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "libckpt/base/backend.h"
+#include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
 #include "trainer/model/device.h"
 
@@ -54,7 +57,7 @@ static void *run_thread(void *arg) {
   return NULL;
 }
 
-void ckpt_device_cpu_run(ckpt_device *device, ckpt_device_part *part, const void *arg, size_t n, size_t grain) {
+static void run_host(ckpt_device *device, ckpt_device_part *part, const void *arg, size_t n, size_t grain) {
   cpu *c = (cpu *)device;
   if (grain == 0) grain = 1;
   if (n <= grain || c->n_threads == 0) {
@@ -102,10 +105,57 @@ static void fill_zero(ckpt_device *device, void *dst, size_t n_bytes) {
 }
 
 static void launch(ckpt_device *device, ckpt_tape_kernel_id kernel, const void *args, size_t n, size_t grain) {
-  ckpt_device_cpu_run(device, device->kernels->run[kernel], args, n, grain);
+  run_host(device, device->kernels->run[kernel], args, n, grain);
 }
 
-static void synchronize(ckpt_device *device) { (void)device; }
+static bool dequantize(ckpt_device *device, ckpt_dtype dtype, float *dst, const void *src, size_t n_elements) {
+  (void)device;
+  if (!ckpt_dtype_is_block(dtype)) return false;
+  ckpt_backend_cpu.dequantize(dtype, dst, src, n_elements);
+  return true;
+}
+
+/* Every call is done when it returns, so an event is a time. */
+struct ckpt_device_event {
+  struct timespec at;
+};
+
+static ckpt_status synchronize(ckpt_device *device, ckpt_error *err) {
+  (void)device, (void)err;
+  return CKPT_OK;
+}
+
+static void *stream(ckpt_device *device) {
+  (void)device;
+  return NULL;
+}
+
+static ckpt_device_event *event_new(ckpt_device *device) {
+  (void)device;
+  return calloc(1, sizeof(ckpt_device_event));
+}
+
+static void event_free(ckpt_device *device, ckpt_device_event *event) {
+  (void)device;
+  free(event);
+}
+
+static void event_record(ckpt_device *device, ckpt_device_event *event) {
+  (void)device;
+  clock_gettime(CLOCK_MONOTONIC, &event->at);
+}
+
+static void event_wait(ckpt_device *device, ckpt_device_event *event) { (void)device, (void)event; }
+
+static bool event_is_done(ckpt_device *device, ckpt_device_event *event) {
+  (void)device, (void)event;
+  return true;
+}
+
+static double event_seconds(ckpt_device *device, ckpt_device_event *from, ckpt_device_event *to) {
+  (void)device;
+  return (double)(to->at.tv_sec - from->at.tv_sec) + 1e-9 * (double)(to->at.tv_nsec - from->at.tv_nsec);
+}
 
 /* ---- GEMM -----------------------------------------------------------------------------------------------------------
  */
@@ -174,7 +224,7 @@ static ckpt_status gemm(ckpt_device *device, const ckpt_gemm *g, ckpt_error *err
              .err = err};
   if (g->m == 0 || g->n == 0) return CKPT_OK;
   choose_tiles(&t);
-  ckpt_device_cpu_run(device, multiply_tiles, &t, (g->m + t.n_rows - 1) / t.n_rows * t.across, 1);
+  run_host(device, multiply_tiles, &t, (g->m + t.n_rows - 1) / t.n_rows * t.across, 1);
   return status;
 }
 
@@ -196,6 +246,7 @@ static void free_cpu(ckpt_device *device) {
 }
 
 static const ckpt_device_table cpu_table = {.name = "cpu",
+                                            .is_host = true,
                                             .allocate = allocate,
                                             .release = release,
                                             .copy_in = copy,
@@ -203,7 +254,16 @@ static const ckpt_device_table cpu_table = {.name = "cpu",
                                             .fill_zero = fill_zero,
                                             .launch = launch,
                                             .gemm = gemm,
+                                            .dequantize = dequantize,
                                             .synchronize = synchronize,
+                                            .stream = stream,
+                                            .event_new = event_new,
+                                            .event_free = event_free,
+                                            .event_record = event_record,
+                                            .event_wait = event_wait,
+                                            .event_is_done = event_is_done,
+                                            .event_seconds = event_seconds,
+                                            .run_host = run_host,
                                             .free = free_cpu};
 
 static const ckpt_tape_kernels *best_kernels(void) {
@@ -240,8 +300,4 @@ ckpt_status ckpt_device_cpu_new(ckpt_device **out, uint32_t n_threads, const ckp
   else
     free_cpu(&c->device);
   return status;
-}
-
-void ckpt_device_free(ckpt_device *device) {
-  if (device != NULL) device->table->free(device);
 }

@@ -159,6 +159,21 @@ void ckpt_executor_free(ckpt_executor *x) {
   free(x);
 }
 
+ckpt_status ckpt_executor_load(ckpt_executor *x, const ckpt_index *index, const ckpt_load_options *options,
+                               ckpt_error *err) {
+  const ckpt_device_table *table = x->device->table;
+  if (table->is_host) return ckpt_model_load(ckpt_executor_parameters(x), x->model, index, options, NULL, err);
+  float *host = calloc((size_t)x->model->n_flat + 1, sizeof *host);
+  CKPT_TRY_ALLOC(host, err);
+  ckpt_status status = ckpt_model_load(host, x->model, index, options, NULL, err);
+  if (status == CKPT_OK) {
+    table->copy_in(x->device, x->parameters, host, (size_t)x->model->n_flat * sizeof *host);
+    status = table->synchronize(x->device, err);
+  }
+  free(host);
+  return status;
+}
+
 const ckpt_executor_memory *ckpt_executor_memory_of(const ckpt_executor *executor) { return &executor->memory; }
 uint64_t ckpt_executor_high_water(const ckpt_executor *executor) { return executor->high_water; }
 float *ckpt_executor_parameters(ckpt_executor *executor) { return (float *)(void *)executor->parameters; }
@@ -343,7 +358,7 @@ ckpt_status ckpt_executor_forward(ckpt_executor *x, const ckpt_token_batch *batc
   for (uint32_t i = x->plan.n_forward; i < x->plan.n_steps && r.n_tokens != 0; i++)
     if (ckpt_tape_ops[x->model->tape.entries[x->plan.steps[i].entry].op]->is_forward_in_backward)
       CKPT_TRY(run_step(x, &r, i, false, err));
-  x->device->table->synchronize(x->device);
+  CKPT_TRY(x->device->table->synchronize(x->device, err));
   sum_loss(x, &r, result);
   return CKPT_OK;
 }
@@ -358,7 +373,7 @@ ckpt_status ckpt_executor_train(ckpt_executor *x, const ckpt_token_batch *batch,
   r.is_training = true;
   for (uint32_t i = 0; i < x->plan.n_steps && r.n_tokens != 0; i++)
     CKPT_TRY(run_step(x, &r, i, x->plan.steps[i].is_backward, err));
-  x->device->table->synchronize(x->device);
+  CKPT_TRY(x->device->table->synchronize(x->device, err));
   sum_loss(x, &r, result);
   return CKPT_OK;
 }

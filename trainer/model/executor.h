@@ -25,7 +25,7 @@ typedef struct ckpt_executor_options {
   bool has_backward;   /* ckpt_executor_train may be called; the model needs_backward */
   bool recomputes;     /* with it: of a layer only what it is given is kept, the rest is made again for backward */
   uint32_t loss_rows;  /* tokens whose logits are held at once; 0: chosen */
-  float *parameters;   /* flat, 64-byte aligned, borrowed; NULL: the executor's own, zeros */
+  float *parameters;   /* flat, 64-byte aligned, the device's memory, borrowed; NULL: the executor's own, zeros */
   float *gradients;    /* as above; only with has_backward */
   const ckpt_parameter_place
       *places; /* by the tape's numbers of parameters, borrowed; NULL: they lie in the flat buffers */
@@ -84,8 +84,13 @@ ckpt_status ckpt_executor_forward(ckpt_executor *executor, const ckpt_token_batc
 ckpt_status ckpt_executor_train(ckpt_executor *executor, const ckpt_token_batch *batch, double scale,
                                 ckpt_forward_result *result, ckpt_error *err);
 
-/* The flat buffers, n_flat elements in the table's order; NULL where places were given. Gradients: NULL without
- * has_backward. The caller zeroes them before a step's first batch. */
+/* Fills the parameters of the flat buffer, wherever it lies, as ckpt_model_load does. Fails as it; EIO where the device
+ * does. */
+ckpt_status ckpt_executor_load(ckpt_executor *executor, const ckpt_index *index, const ckpt_load_options *options,
+                               ckpt_error *err);
+
+/* The flat buffers, n_flat elements in the table's order, in the device's memory; NULL where places were given.
+ * Gradients: NULL without has_backward. The caller zeroes them before a step's first batch. */
 float *ckpt_executor_parameters(ckpt_executor *executor);
 float *ckpt_executor_gradients(ckpt_executor *executor); /* as above */
 

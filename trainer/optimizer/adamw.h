@@ -7,14 +7,16 @@
 #ifndef CKPT_TRAINER_OPTIMIZER_ADAMW_H
 #define CKPT_TRAINER_OPTIMIZER_ADAMW_H
 
-#include <stddef.h>
-#include <stdint.h>
+#include "kernels/ref/tape/tape_kernels.h"
 
 typedef struct ckpt_adamw {
   double learning_rate, beta1, beta2, epsilon, weight_decay;
   double scale;  /* of every gradient: that of clipping, rounded to f32; 1 for none */
   uint64_t step; /* from 1 */
 } ckpt_adamw;
+
+/* The arguments of the tape's kernel `adamw` for a step; its pointers are the caller's to fill. */
+ckpt_adamw_args ckpt_adamw_args_of(const ckpt_adamw *how, int decays);
 
 /* Updates n weights with their moments. Without decays, weight_decay is taken as 0. */
 void ckpt_adamw_update(const ckpt_adamw *how, int decays, float *w, float *m, float *v, const float *g, size_t n);

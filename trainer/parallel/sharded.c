@@ -163,7 +163,7 @@ static void zero_part(const void *arg, size_t begin, size_t end) {
 }
 
 static void zero_gradients(const ckpt_sharded *s) {
-  ckpt_device_cpu_run(s->device, zero_part, s, s->model->n_flat, CHUNK);
+  s->device->table->run_host(s->device, zero_part, s, s->model->n_flat, CHUNK);
 }
 
 ckpt_status ckpt_sharded_begin(ckpt_sharded *s, ckpt_error *err) {
@@ -186,7 +186,7 @@ ckpt_status ckpt_sharded_reduce(ckpt_sharded *s, bool is_last, ckpt_error *err) 
   CKPT_TRY(ckpt_collective_reduce_scatter(s->collective, s->gradients, s->owned, err));
   if (s->stage == 0) return ckpt_collective_all_gather(s->collective, s->gradients, s->owned, err);
   if (s->stage == 1) return CKPT_OK;
-  ckpt_device_cpu_run(s->device, add_part, s, s->n_chunks, 1);
+  s->device->table->run_host(s->device, add_part, s, s->n_chunks, 1);
   if (!is_last) zero_gradients(s);
   return CKPT_OK;
 }
@@ -200,7 +200,7 @@ static void norm_part(const void *arg, size_t begin, size_t end) {
 }
 
 ckpt_status ckpt_sharded_norm(ckpt_sharded *s, double *norm, ckpt_error *err) {
-  ckpt_device_cpu_run(s->device, norm_part, s, s->n_norm_chunks, 1);
+  s->device->table->run_host(s->device, norm_part, s, s->n_norm_chunks, 1);
   double sum = 0;
   for (uint32_t i = 0; i < s->n_norm_chunks; i++) sum += s->partial[i];
   CKPT_TRY(ckpt_collective_sum(s->collective, &sum, 1, err));
@@ -226,7 +226,7 @@ static void update_part(const void *arg, size_t begin, size_t end) {
 
 ckpt_status ckpt_sharded_update(ckpt_sharded *s, const ckpt_adamw *how, ckpt_error *err) {
   const updating u = {s, how};
-  ckpt_device_cpu_run(s->device, update_part, &u, s->n_chunks, 1);
+  s->device->table->run_host(s->device, update_part, &u, s->n_chunks, 1);
   if (s->stage == 0 || s->stage == 3) return CKPT_OK;
   return ckpt_collective_all_gather(s->collective, s->weights, s->owned, err);
 }

@@ -18,6 +18,7 @@
 #include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/grow.h"
+#include "libckpt/index/defects.h"
 #include "libckpt/index/name_table.h"
 
 typedef unsigned long long ull;
@@ -338,6 +339,19 @@ ckpt_status ckpt_zero_read_universal(ckpt_zero *zero, ckpt_error *err) {
   return status;
 }
 
+/* What is in a folder without being read there (buffers and frozen parameters are read from the model file) belongs to
+ * the checkpoint all the same: who verifies gets its file, for its checksums. */
+static ckpt_status show_file(const ckpt_zero *zero, const char *name, ckpt_error *err) {
+  uint32_t file;
+  uint64_t n_bytes;
+  ckpt_error defect = {0};
+  const char *path = path_of(zero, name, "fp32.pt");
+  CKPT_TRY_ALLOC(path, err);
+  if (zero->index->defects.report == NULL) return CKPT_OK;
+  ckpt_status status = ckpt_source_add(zero->index->source, path, &file, &n_bytes, &defect);
+  return status == CKPT_OK || ckpt_is_defect(status) ? CKPT_OK : ckpt_fail_as(err, status, NULL, NULL, &defect);
+}
+
 ckpt_status ckpt_zero_check_universal(const ckpt_zero *zero, ckpt_error *err) {
   ckpt_name_table *table = NULL;
   listing held = {0};
@@ -348,6 +362,8 @@ ckpt_status ckpt_zero_check_universal(const ckpt_zero *zero, ckpt_error *err) {
       status = ckpt_fail(err, CKPT_EUNSUPPORTED, zero->index->path, held.entries[i].name,
                          "a folder below zero/, and neither in param_shapes nor a name of the model file: it would be "
                          "lost");
+    else if (held.entries[i].is_folder)
+      status = show_file(zero, held.entries[i].name, err);
   ckpt_list_free(held.entries, held.n);
   ckpt_name_table_free(table);
   return status;

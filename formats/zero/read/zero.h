@@ -463,9 +463,15 @@ ckpt_status ckpt_zero_copies_show(const ckpt_index *index, ckpt_copy_visit *visi
 
 /* ---- formats/zero/verify/same_ranks.c ---- */
 
-/* No rank's optimizer file is another's of the same shard; as ckpt_format's slot. */
+/* No rank's optimizer file is another's of the same shard, and each file has the name that it was saved under; as
+ * ckpt_format's slot. */
 ckpt_status ckpt_zero_verify(struct ckpt_findings *findings, const ckpt_index *index, const ckpt_run_options *run,
                              ckpt_error *err);
+
+/* ---- formats/zero/verify/saved_as.c ---- */
+
+/* A problem for each file that was saved under another name; what the others do not say is named. EIO, ENOMEM. */
+ckpt_status ckpt_zero_verify_names(struct ckpt_findings *findings, const ckpt_index *index, ckpt_error *err);
 
 /* ---- universal.c ---- */
 

@@ -138,6 +138,7 @@ ckpt_status ckpt_zero_verify(ckpt_findings *findings, const ckpt_index *index, c
   }
   if (status == CKPT_OK && n > 1) qsort(prints, n, sizeof *prints, compare);
   if (status == CKPT_OK) status = judge(findings, index, prints, n, known, err);
+  if (status == CKPT_OK) status = ckpt_zero_verify_names(findings, index, err);
   free(prints);
   free(known);
   return status;

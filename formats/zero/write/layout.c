@@ -369,13 +369,13 @@ static ckpt_status note_frozen(const ckpt_zero_run *run, const model_file *any, 
   const char *format = run->index->objects_of == NULL ? "" : run->index->objects_of->format;
   if (any->n_frozen == 0 || strcmp(format, "zero") == 0 || strcmp(format, "universal") == 0) return CKPT_OK;
   const char *first = run->index->tensors[any->frozen[0]].name;
-  run->layout->note = ckpt_arena_printf(
+  const char *note = ckpt_arena_printf(
       run->arena,
       "%u tensor%s that no group of the optimizer names count as frozen parameters (%.200s%s): an engine of stage 3 "
       "refuses those that are buffers of its model (stage 2 does not tell them apart)",
       any->n_frozen, ckpt_plural(any->n_frozen), first, any->n_frozen == 1 ? "" : ", ...");
-  CKPT_TRY_ALLOC(run->layout->note, err);
-  return CKPT_OK;
+  CKPT_TRY_ALLOC(note, err);
+  return ckpt_zero_say(run, note, err);
 }
 
 static ckpt_status lay_rank_models(const ckpt_zero_run *run, const char *tag, const ckpt_object *whole,
@@ -422,6 +422,8 @@ static ckpt_status lay_models(const ckpt_zero_run *run, const char *tag, uint32_
 const ckpt_format_option ckpt_zero_options[] = {
     {"stage", .least = 1, .most = CKPT_ZERO_STAGES, .if_absent = CKPT_ZERO_STAGES,
      .help = "how much of the model's states is cut among ranks"},
+    {"engine", .least = CKPT_ENGINE_BF16, .most = CKPT_ENGINE_FP32, .words = "bf16|fp16|fp32",
+     .help = "what the engine that loads it computes in"},
     {NULL}};
 
 ckpt_status ckpt_zero_layout(ckpt_layout *layout, const ckpt_layout_options *options, ckpt_error *err) {
@@ -429,6 +431,7 @@ ckpt_status ckpt_zero_layout(ckpt_layout *layout, const ckpt_layout_options *opt
   ckpt_zero_run *run;
   if (stage > CKPT_ZERO_STAGES) return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "stage %u (ZeRO has 1 to 3)", stage);
   CKPT_TRY(ckpt_zero_run_find(&run, layout, stage, options->world, err));
+  run->engine = (ckpt_zero_engine)ckpt_format_value_of(&options->values, &ckpt_zero_options[1]);
   layout->is_folder = true;
   if (!run->has_order)
     return ckpt_advise(ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL,
@@ -436,6 +439,7 @@ ckpt_status ckpt_zero_layout(ckpt_layout *layout, const ckpt_layout_options *opt
                        err, "%to=universal goes by names");
   if (stage == 3) CKPT_TRY(ckpt_zero_run_split(run, SUB_GROUP_SIZE, err));
   CKPT_TRY(ckpt_zero_run_share(run, err));
+  CKPT_TRY(ckpt_zero_scaler_say(run, err));
   const char *tag = ckpt_zero_tag(run);
   CKPT_TRY_ALLOC(tag, err);
   CKPT_TRY(lay_models(run, tag, stage, err));

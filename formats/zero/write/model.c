@@ -163,12 +163,20 @@ static ckpt_status mark(const ckpt_zero_run *run, const ckpt_object *node, const
   return CKPT_OK;
 }
 
-/* Numbers and texts, which the next reader finds before all objects. */
-static void set_trainer(const ckpt_zero_run *run, ckpt_object *root) {
+/* Numbers and texts, which the next reader finds before all objects; the word for bf16 is that of the engine. */
+static ckpt_status set_trainer(const ckpt_zero_run *run, ckpt_object *root, ckpt_error *err) {
   const ckpt_object *trainer = ckpt_object_get(run->index->objects, CKPT_STATE_TRAINER);
-  if (trainer == NULL || trainer->kind != CKPT_OBJECT_DICT || trainer->n == 0) return;
-  memcpy(&root->items[2 * root->n], trainer->items, 2 * (size_t)trainer->n * sizeof *root->items);
+  if (trainer == NULL || trainer->kind != CKPT_OBJECT_DICT || trainer->n == 0) return CKPT_OK;
+  const uint64_t first = root->n;
+  memcpy(&root->items[2 * first], trainer->items, 2 * (size_t)trainer->n * sizeof *root->items);
   root->n += trainer->n;
+  for (uint64_t i = first; i < root->n && run->engine != CKPT_ENGINE_SAID; i++) {
+    const ckpt_object *key = root->items[2 * i];
+    if (key->kind != CKPT_OBJECT_TEXT || strcmp(key->text, CKPT_TRAINER_BF16) != 0) continue;
+    root->items[2 * i + 1] = ckpt_object_bool(run->arena, ckpt_zero_is_bf16(run));
+    CKPT_TRY_ALLOC(root->items[2 * i + 1], err);
+  }
+  return CKPT_OK;
 }
 
 static ckpt_status set_client(const ckpt_zero_run *run, ckpt_object *root, const ckpt_object **placed,
@@ -249,7 +257,7 @@ ckpt_status ckpt_zero_model(const ckpt_zero_run *run, ckpt_object **out, ckpt_er
   CKPT_TRY(ckpt_zero_set(run, root, "lr_scheduler", scheduler == NULL ? none : scheduler, err));
   CKPT_TRY(ckpt_zero_set(run, root, "ds_version",
                          ckpt_object_text(run->arena, CKPT_ZERO_VERSION, sizeof CKPT_ZERO_VERSION - 1), err));
-  set_trainer(run, root);
+  CKPT_TRY(set_trainer(run, root, err));
   CKPT_TRY(set_counts(run, root, err));
   CKPT_TRY(set_client(run, root, placed, err));
   return set_others(run, root, placed, err);

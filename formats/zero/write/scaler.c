@@ -24,6 +24,8 @@ typedef struct grad_scaler {
 typedef struct dynamic_scaler {
   double scale, factor, least;
   int64_t iter, last_overflow, window;
+  int64_t hysteresis; /* overflows before it halves; 0: 1 */
+  bool raises;        /* at the least scale */
 } dynamic_scaler;
 
 static bool take_number(double *out, const ckpt_object *given, const char *key) {
@@ -69,10 +71,10 @@ static ckpt_status make_state(const ckpt_object **out, const dynamic_scaler *s, 
                     {"scale_factor", ckpt_object_float(arena, s->factor)},
                     {"scale_window", ckpt_object_int(arena, s->window)},
                     {"min_scale", ckpt_object_float(arena, s->least)},
-                    {"delayed_shift", ckpt_object_int(arena, 1)},
-                    {"cur_hysteresis", ckpt_object_int(arena, 1)},
+                    {"delayed_shift", ckpt_object_int(arena, s->hysteresis == 0 ? 1 : s->hysteresis)},
+                    {"cur_hysteresis", ckpt_object_int(arena, s->hysteresis == 0 ? 1 : s->hysteresis)},
                     {"consecutive_hysteresis", ckpt_object_bool(arena, false)},
-                    {"raise_error_at_min_scale", ckpt_object_bool(arena, false)},
+                    {"raise_error_at_min_scale", ckpt_object_bool(arena, s->raises)},
                     {"dtype", make_half(arena)}};
   const size_t n = sizeof attributes / sizeof *attributes;
   ckpt_object *state = ckpt_object_new(arena, CKPT_OBJECT_DICT, n, NULL);
@@ -122,14 +124,43 @@ ckpt_status ckpt_zero_scaler_of_whole(const ckpt_object **out, const ckpt_object
 
 /* ---- DeepSpeed's ------------------------------------------------------------------------------------------------- */
 
-static const ckpt_object *state_of(const ckpt_zero_run *run) {
+static const ckpt_object *given(const ckpt_zero_run *run) {
   return ckpt_object_get(run->index->objects, CKPT_STATE_LOSS_SCALER);
 }
 
-bool ckpt_zero_is_dynamic(const ckpt_zero_run *run) { return ckpt_object_get(state_of(run), "scale_window") != NULL; }
+static bool is_dynamic(const ckpt_object *state) { return ckpt_object_get(state, "scale_window") != NULL; }
+
+/* Whether there is none, or one that changes no loss: what engines have that compute in bf16 or fp32. */
+static bool is_idle(const ckpt_object *state) {
+  double scale;
+  return state == NULL || (!is_dynamic(state) && take_number(&scale, state, "cur_scale") && scale == 1);
+}
+
+/* An engine takes the scaler of the file for its own: one of fp16 without a scale that moves would lose small gradients
+ * and notice no overflow, so that it gets what a new one has. */
+static bool is_new(const ckpt_zero_run *run) { return run->engine == CKPT_ENGINE_FP16 && is_idle(given(run)); }
+
+/* The state that is written; NULL: one that changes no loss. */
+static const ckpt_object *state_of(const ckpt_zero_run *run) {
+  const bool has_none = run->engine == CKPT_ENGINE_BF16 || run->engine == CKPT_ENGINE_FP32;
+  return has_none ? NULL : given(run);
+}
+
+bool ckpt_zero_is_dynamic(const ckpt_zero_run *run) { return is_new(run) || is_dynamic(state_of(run)); }
+
+ckpt_status ckpt_zero_scaler_say(const ckpt_zero_run *run, ckpt_error *err) {
+  if (is_new(run))
+    return ckpt_zero_say(run, "the input has no state of a loss scaler: it begins at 65536, as DeepSpeed's does", err);
+  if (is_idle(given(run)) || state_of(run) != NULL) return CKPT_OK;
+  return ckpt_zero_say(run, "the loss scaler's state is left out: an engine scales losses in fp16 alone", err);
+}
 
 ckpt_status ckpt_zero_scaler(const ckpt_zero_run *run, ckpt_object **out, ckpt_error *err) {
+  static const dynamic_scaler fresh = {
+      /* of a configuration with "fp16": {"enabled": true} alone */
+      .scale = 65536, .factor = 2, .least = 1, .last_overflow = -1, .window = 1000, .hysteresis = 2, .raises = true};
   const ckpt_object *state = state_of(run);
+  if (is_new(run)) CKPT_TRY(make_state(&state, &fresh, run->arena, err));
   if (state == NULL) {
     ckpt_object *plain;
     CKPT_TRY(ckpt_zero_dict(run, 2, &plain, err));

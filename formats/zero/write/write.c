@@ -75,7 +75,15 @@ ckpt_status ckpt_zero_groups(const ckpt_zero_run *run, ckpt_object **out, ckpt_e
   return CKPT_OK;
 }
 
+ckpt_status ckpt_zero_say(const ckpt_zero_run *run, const char *text, ckpt_error *err) {
+  const char **note = &run->layout->note;
+  *note = *note == NULL ? text : ckpt_arena_printf(run->arena, "%s; %s", *note, text);
+  CKPT_TRY_ALLOC(*note, err);
+  return CKPT_OK;
+}
+
 bool ckpt_zero_is_bf16(const ckpt_zero_run *run) {
+  if (run->engine != CKPT_ENGINE_SAID) return run->engine == CKPT_ENGINE_BF16;
   const ckpt_object *is_on =
       ckpt_object_get(ckpt_object_get(run->index->objects, CKPT_STATE_TRAINER), CKPT_TRAINER_BF16);
   return is_on != NULL && is_on->kind == CKPT_OBJECT_BOOL && is_on->boolean;

@@ -38,6 +38,14 @@ typedef struct ckpt_zero_group {
   int64_t number;
 } ckpt_zero_group;
 
+/* What an engine computes in, which names of files and the loss scaler depend on. */
+typedef enum ckpt_zero_engine {
+  CKPT_ENGINE_SAID,
+  CKPT_ENGINE_BF16,
+  CKPT_ENGINE_FP16,
+  CKPT_ENGINE_FP32
+} ckpt_zero_engine;
+
 typedef struct ckpt_zero_run {
   ckpt_layout *layout;
   const ckpt_index *index;
@@ -53,8 +61,9 @@ typedef struct ckpt_zero_run {
   uint32_t *numbers;           /* by leaf of the input's objects: tensor, CKPT_NO_TENSOR */
   uint32_t n_numbers;
   uint32_t n_leaves;
-  ckpt_torch_part *steps; /* of groups */
-  uint32_t world, stage;  /* stage: 0: universal */
+  ckpt_torch_part *steps;  /* of groups */
+  uint32_t world, stage;   /* stage: 0: universal */
+  ckpt_zero_engine engine; /* SAID: as far as the input says */
 } ckpt_zero_run;
 
 /* normalize.c: reduces a description's objects to what a run's files hold; the rest is lost. As ckpt_format's
@@ -102,8 +111,11 @@ ckpt_status ckpt_zero_instance(const ckpt_zero_run *run, const char *name, const
 /* The groups as the optimizer of a run says them: params are numbers of the run's groups. */
 ckpt_status ckpt_zero_groups(const ckpt_zero_run *run, ckpt_object **out, ckpt_error *err);
 
-/* Whether the model computes in bf16, as far as the input says. */
+/* Whether the engine computes in bf16: as it was asked for, else as far as the input says. */
 bool ckpt_zero_is_bf16(const ckpt_zero_run *run);
+
+/* Adds to what is said of the layout beside its files. ENOMEM. */
+ckpt_status ckpt_zero_say(const ckpt_zero_run *run, const char *text, ckpt_error *err);
 
 /* ---- model.c: the model file ---- */
 
@@ -135,8 +147,10 @@ const char *ckpt_zero_tag(const ckpt_zero_run *run);
  * at the same step. NULL: there is none that does. */
 ckpt_status ckpt_zero_scaler_of(const ckpt_object **out, const ckpt_object *given, ckpt_arena *arena, ckpt_error *err);
 
-/* The scaler of a run: one that scales by 1 where the input had none. */
+/* The scaler of a run: one that scales by 1 where the input had none or the engine has none, one as new where an engine
+ * of fp16 is asked for that needs one. And what is said of that. */
 ckpt_status ckpt_zero_scaler(const ckpt_zero_run *run, ckpt_object **out, ckpt_error *err);
+ckpt_status ckpt_zero_scaler_say(const ckpt_zero_run *run, ckpt_error *err); /* as above */
 
 /* Whether it changes its scale. */
 bool ckpt_zero_is_dynamic(const ckpt_zero_run *run);

@@ -3,6 +3,7 @@
 #define CKPT_REAL_BITS 32
 #include "kernels/cpu/tape/attention.h"
 #include "kernels/cpu/tape/tape.h"
+#include "kernels/ref/tape/optimizer.h"
 #include "kernels/ref/tape/rows.h"
 
 #define attention attention_blocks

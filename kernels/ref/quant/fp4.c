@@ -21,10 +21,6 @@ static void quantize_codes(uint8_t *dst, const float *x, int n, float scale) {
   for (int j = 0; j < n / 2; j++) dst[j] = (uint8_t)(code_of(x[j], scale) | code_of(x[j + n / 2], scale) << 4);
 }
 
-static void dequantize_codes(float *y, const uint8_t *src, int n, float scale) {
-  for (int j = 0; j < n; j++) y[j] = (float)ckpt_fp4_values[j < n / 2 ? src[j] & 15 : src[j - n / 2] >> 4] * scale;
-}
-
 /* ---- MXFP4 ------------------------------------------------------------------------------------------------------- */
 
 /* floor(log2(x)) for x > 0, the logarithm rounded to binary32 first: just below 2^k it rounds up to k. With d units of
@@ -52,11 +48,6 @@ static void quantize_mxfp4(uint8_t *dst, const float *x, size_t n, const float *
         largest > 0 ? (uint8_t)(floor_log2(largest) - 2 + 127) : 0; /* wraps below 2^-125: to 255, then codes are 0 */
     quantize_codes(dst + 1, x, MX_BLOCK, ckpt_fp4_mx_scale(dst[0]));
   }
-}
-
-static void dequantize_mxfp4(float *y, const uint8_t *src, size_t n) {
-  for (; n > 0; n -= MX_BLOCK, y += MX_BLOCK, src += 17)
-    dequantize_codes(y, src + 1, MX_BLOCK, ckpt_fp4_mx_scale(src[0]));
 }
 
 /* ---- NVFP4 ------------------------------------------------------------------------------------------------------- */
@@ -94,13 +85,7 @@ static void quantize_nvfp4(uint8_t *dst, const float *x, size_t n, const float *
     }
 }
 
-static void dequantize_nvfp4(float *y, const uint8_t *src, size_t n) {
-  for (; n > 0; n -= NV_BLOCK, y += NV_BLOCK, src += 36)
-    for (int s = 0; s < NV_N_SUB; s++)
-      dequantize_codes(y + NV_SUB * s, src + NV_N_SUB + NV_SUB / 2 * s, NV_SUB, nv_scale(src[s]));
-}
-
 const ckpt_quant ckpt_quant_mxfp4 = {
-    .quantize = quantize_mxfp4, .dequantize = dequantize_mxfp4, .ignores_importance = true};
+    .quantize = quantize_mxfp4, .dequantize = ckpt_dequantize_mxfp4, .ignores_importance = true};
 const ckpt_quant ckpt_quant_nvfp4 = {
-    .quantize = quantize_nvfp4, .dequantize = dequantize_nvfp4, .ignores_importance = true};
+    .quantize = quantize_nvfp4, .dequantize = ckpt_dequantize_nvfp4, .ignores_importance = true};

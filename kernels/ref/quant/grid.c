@@ -106,6 +106,8 @@ const uint8_t (*ckpt_grid_levels(ckpt_grid_name name))[CKPT_GRID_MAX_AXES] {
   return grids[name].levels;
 }
 
+size_t ckpt_grid_count(ckpt_grid_name name) { return sources[name].n_points; }
+
 const uint16_t *ckpt_grid_points(ckpt_grid_name name) { return sources[name].points; }
 
 const ckpt_grid *ckpt_grid_get(ckpt_grid_name name) {

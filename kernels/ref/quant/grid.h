@@ -39,6 +39,9 @@ const ckpt_grid *ckpt_grid_get(ckpt_grid_name name);
 /* The levels of a point without the lists: for reading. Borrowed, static. */
 const uint8_t (*ckpt_grid_levels(ckpt_grid_name name))[CKPT_GRID_MAX_AXES];
 
+/* How many points it has. */
+size_t ckpt_grid_count(ckpt_grid_name name);
+
 /* The packed points, as above. */
 const uint16_t *ckpt_grid_points(ckpt_grid_name name);
 

@@ -200,16 +200,6 @@ void ckpt_iq1_s(const ckpt_iq1_search *search, uint8_t *dst, const float *x, siz
   }
 }
 
-static void dequantize_s(float *y, const uint8_t *src, size_t n) {
-  const uint8_t(*levels)[CKPT_GRID_MAX_AXES] = ckpt_grid_levels(CKPT_GRID_IQ1);
-  for (; n > 0; n -= CKPT_SUPER, y += CKPT_SUPER, src += 50)
-    for (int i = 0; i < CKPT_SUPER; i++) {
-      unsigned field = ckpt_le16(src + 34 + 2 * (i / 32)), point = src[2 + i / 8] | (field >> 3 * (i / 8 % 4) & 7) << 8;
-      y[i] =
-          ckpt_get_f16(src) * (float)(2 * (field >> 12 & 7) + 1) * ckpt_iq1_values[field >> 15][levels[point][i % 8]];
-    }
-}
-
 /* ---- IQ1_M ------------------------------------------------------------------------------------------------------- */
 
 /* The scale of all that fits points, shifts and scales of sub-blocks best. */
@@ -251,21 +241,6 @@ void ckpt_iq1_m(const ckpt_iq1_search *search, uint8_t *dst, const float *x, siz
   }
 }
 
-static void dequantize_m(float *y, const uint8_t *src, size_t n) {
-  const uint8_t(*levels)[CKPT_GRID_MAX_AXES] = ckpt_grid_levels(CKPT_GRID_IQ1);
-  for (; n > 0; n -= CKPT_SUPER, y += CKPT_SUPER, src += 56) {
-    uint32_t bits = 0;
-    for (int k = 0; k < 4; k++) bits |= (uint32_t)(ckpt_le16(src + 48 + 2 * k) >> 12) << 4 * k;
-    float d = ckpt_f16_value(bits);
-    for (int i = 0; i < CKPT_SUPER; i++) {
-      unsigned high = src[32 + i / 16] >> 4 * (i / 8 % 2) & 15,
-               scale = ckpt_le16(src + 48 + 2 * (i / 64)) >> 3 * (i / 16 % 4);
-      const uint8_t *point = levels[src[i / 8] | (high & 7) << 8];
-      y[i] = d * (float)(2 * (scale & 7) + 1) * ckpt_iq1_values[high >> 3][point[i % 8]];
-    }
-  }
-}
-
 static void quantize_s(uint8_t *dst, const float *x, size_t n, const float *importance) {
   ckpt_iq1_s(&reference, dst, x, n, importance);
 }
@@ -274,5 +249,6 @@ static void quantize_m(uint8_t *dst, const float *x, size_t n, const float *impo
   ckpt_iq1_m(&reference, dst, x, n, importance);
 }
 
-const ckpt_quant ckpt_quant_iq1_s = {.quantize = quantize_s, .dequantize = dequantize_s, .needs_importance = true};
-const ckpt_quant ckpt_quant_iq1_m = {.quantize = quantize_m, .dequantize = dequantize_m};
+const ckpt_quant ckpt_quant_iq1_s = {
+    .quantize = quantize_s, .dequantize = ckpt_dequantize_iq1_s, .needs_importance = true};
+const ckpt_quant ckpt_quant_iq1_m = {.quantize = quantize_m, .dequantize = ckpt_dequantize_iq1_m};

@@ -9,24 +9,9 @@
  * signs the eighth makes their number even. Levels 0, 1, 2 are 8, 25, 43. */
 #include "kernels/ref/quant/iq23.h"
 
-static const float level_values[3] = {8, 25, 43};
-
 static const ckpt_iq_search xxs = {CKPT_GRID_IQ2_XXS, 32, 2, 6, 0.1f, CKPT_QUANT_EPSILON, true, true, REDO_ALL},
                             xs = {CKPT_GRID_IQ2_XS, 16, 2, 9, 0.1f, CKPT_QUANT_EPSILON, true, false, REDO_OFF},
                             s = {CKPT_GRID_IQ2_S, 16, 2, 9, 0.1f, 1e-8f, false, false, REDO_OFF};
-
-/* The eight signs of seven. */
-static unsigned with_parity(unsigned signs) {
-  unsigned odd = signs ^ signs >> 4;
-  odd ^= odd >> 2;
-  return signs | ((odd ^ odd >> 1) & 1) << 7;
-}
-
-static void read_group(float *y, const uint8_t *levels, unsigned signs, float scale) {
-  for (int i = 0; i < 8; i++) y[i] = ckpt_flip(scale * level_values[levels[i]], signs >> i & 1);
-}
-
-static float scale_of(float d, unsigned code) { return d * (0.5f + (float)code) * 0.25f; }
 
 /* ---- IQ2_XXS ----------------------------------------------------------------------------------------------------- */
 
@@ -50,16 +35,6 @@ void ckpt_iq2_xxs(ckpt_iq_search_block *search_block, uint8_t *dst, const float 
   }
 }
 
-static void dequantize_xxs(float *y, const uint8_t *src, size_t n) {
-  const uint8_t(*levels)[CKPT_GRID_MAX_AXES] = ckpt_grid_levels(CKPT_GRID_IQ2_XXS);
-  for (; n > 0; n -= CKPT_SUPER, y += CKPT_SUPER, src += 66)
-    for (int k = 0; k < 32; k++) {
-      uint32_t field = ckpt_le32(src + 6 + 8 * (k / 4));
-      read_group(y + 8 * k, levels[src[2 + 8 * (k / 4) + k % 4]], with_parity(field >> 7 * (k % 4) & 127),
-                 scale_of(ckpt_get_f16(src), field >> 28));
-    }
-}
-
 /* ---- IQ2_XS ------------------------------------------------------------------------------------------------------ */
 
 static void put_scales(uint8_t *dst, const ckpt_iq_found *found) {
@@ -80,15 +55,6 @@ void ckpt_iq2_xs(ckpt_iq_search_block *search_block, uint8_t *dst, const float *
     for (int k = 0; k < 32; k++) ckpt_put_u16(dst + 2 + 2 * k, found.points[k] | (uint32_t)found.signs[k] << 9);
     put_scales(dst + 66, &found);
   }
-}
-
-static void dequantize_xs(float *y, const uint8_t *src, size_t n) {
-  const uint8_t(*levels)[CKPT_GRID_MAX_AXES] = ckpt_grid_levels(CKPT_GRID_IQ2_XS);
-  for (; n > 0; n -= CKPT_SUPER, y += CKPT_SUPER, src += 74)
-    for (int k = 0; k < 32; k++) {
-      unsigned field = ckpt_le16(src + 2 + 2 * k), scale = src[66 + k / 4] >> 4 * (k / 2 % 2) & 15;
-      read_group(y + 8 * k, levels[field & 511], with_parity(field >> 9), scale_of(ckpt_get_f16(src), scale));
-    }
 }
 
 /* ---- IQ2_S ------------------------------------------------------------------------------------------------------- */
@@ -116,16 +82,6 @@ void ckpt_iq2_s(ckpt_iq_search_block *search_block, uint8_t *dst, const float *x
   }
 }
 
-static void dequantize_s(float *y, const uint8_t *src, size_t n) {
-  const uint8_t(*levels)[CKPT_GRID_MAX_AXES] = ckpt_grid_levels(CKPT_GRID_IQ2_S);
-  for (; n > 0; n -= CKPT_SUPER, y += CKPT_SUPER, src += 82)
-    for (int k = 0; k < 32; k++) {
-      unsigned point = src[2 + k] | (src[66 + k / 4] >> 2 * (k % 4) & 3u) << 8;
-      read_group(y + 8 * k, levels[point], src[34 + k],
-                 scale_of(ckpt_get_f16(src), src[74 + k / 4] >> 4 * (k / 2 % 2) & 15));
-    }
-}
-
 static void quantize_xxs(uint8_t *dst, const float *x, size_t n, const float *importance) {
   ckpt_iq2_xxs(ckpt_iq_search_ref, dst, x, n, importance);
 }
@@ -139,6 +95,7 @@ static void quantize_s(uint8_t *dst, const float *x, size_t n, const float *impo
 }
 
 const ckpt_quant ckpt_quant_iq2_xxs = {
-    .quantize = quantize_xxs, .dequantize = dequantize_xxs, .needs_importance = true};
-const ckpt_quant ckpt_quant_iq2_xs = {.quantize = quantize_xs, .dequantize = dequantize_xs, .needs_importance = true};
-const ckpt_quant ckpt_quant_iq2_s = {.quantize = quantize_s, .dequantize = dequantize_s};
+    .quantize = quantize_xxs, .dequantize = ckpt_dequantize_iq2_xxs, .needs_importance = true};
+const ckpt_quant ckpt_quant_iq2_xs = {
+    .quantize = quantize_xs, .dequantize = ckpt_dequantize_iq2_xs, .needs_importance = true};
+const ckpt_quant ckpt_quant_iq2_s = {.quantize = quantize_s, .dequantize = ckpt_dequantize_iq2_s};

@@ -8,8 +8,6 @@
  * 8 l + 4 in XXS, but 62 for the last one, and 2 l + 1 in S. Of seven signs the eighth makes their number even. */
 #include "kernels/ref/quant/iq23.h"
 
-static const float xxs_values[8] = {4, 12, 20, 28, 36, 44, 52, 62}, s_values[8] = {1, 3, 5, 7, 9, 11, 13, 15};
-
 static const ckpt_iq_search xxs = {CKPT_GRID_IQ3_XXS, 32, 7, 15, 0.2f, 1e-8f, true, false, REDO_OFF},
                             s = {CKPT_GRID_IQ3_S, 32, 7, 9, 0.2f, 0, false, false, REDO_ALL_IF_OFF};
 
@@ -38,19 +36,6 @@ void ckpt_iq3_xxs(ckpt_iq_search_block *search_block, uint8_t *dst, const float 
   }
 }
 
-static void dequantize_xxs(float *y, const uint8_t *src, size_t n) {
-  const uint8_t(*levels)[CKPT_GRID_MAX_AXES] = ckpt_grid_levels(CKPT_GRID_IQ3_XXS);
-  for (; n > 0; n -= CKPT_SUPER, y += CKPT_SUPER, src += 98)
-    for (int i = 0; i < CKPT_SUPER; i++) {
-      uint32_t field = ckpt_le32(src + 66 + 4 * (i / 32)), signs = field >> 7 * (i / 8 % 4) & 127;
-      float scale = ckpt_get_f16(src) * (0.5f + (float)(field >> 28)) * 0.5f;
-      uint32_t odd = signs ^ signs >> 4;
-      odd ^= odd >> 2;
-      signs |= ((odd ^ odd >> 1) & 1) << 7;
-      y[i] = ckpt_flip(scale * xxs_values[levels[src[2 + i / 4]][i % 4]], signs >> i % 8 & 1);
-    }
-}
-
 void ckpt_iq3_s(ckpt_iq_search_block *search_block, uint8_t *dst, const float *x, size_t n, const float *importance) {
   ckpt_iq_found found;
   for (size_t at = 0; at < n; at += CKPT_SUPER, dst += 110) {
@@ -74,16 +59,6 @@ void ckpt_iq3_s(ckpt_iq_search_block *search_block, uint8_t *dst, const float *x
   }
 }
 
-static void dequantize_s(float *y, const uint8_t *src, size_t n) {
-  const uint8_t(*levels)[CKPT_GRID_MAX_AXES] = ckpt_grid_levels(CKPT_GRID_IQ3_S);
-  for (; n > 0; n -= CKPT_SUPER, y += CKPT_SUPER, src += 110)
-    for (int i = 0; i < CKPT_SUPER; i++) {
-      int k = i / 4, point = src[2 + k] | (src[66 + k / 8] >> k % 8 & 1) << 8;
-      float scale = ckpt_get_f16(src) * (float)(1 + 2 * (src[106 + i / 64] >> 4 * (i / 32 % 2) & 15));
-      y[i] = ckpt_flip(scale * s_values[levels[point][i % 4]], src[74 + i / 8] >> i % 8 & 1u);
-    }
-}
-
 static void quantize_xxs(uint8_t *dst, const float *x, size_t n, const float *importance) {
   ckpt_iq3_xxs(ckpt_iq_search_ref, dst, x, n, importance);
 }
@@ -92,5 +67,5 @@ static void quantize_s(uint8_t *dst, const float *x, size_t n, const float *impo
   ckpt_iq3_s(ckpt_iq_search_ref, dst, x, n, importance);
 }
 
-const ckpt_quant ckpt_quant_iq3_xxs = {.quantize = quantize_xxs, .dequantize = dequantize_xxs};
-const ckpt_quant ckpt_quant_iq3_s = {.quantize = quantize_s, .dequantize = dequantize_s};
+const ckpt_quant ckpt_quant_iq3_xxs = {.quantize = quantize_xxs, .dequantize = ckpt_dequantize_iq3_xxs};
+const ckpt_quant ckpt_quant_iq3_s = {.quantize = quantize_s, .dequantize = ckpt_dequantize_iq3_s};

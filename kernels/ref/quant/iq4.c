@@ -52,24 +52,5 @@ static void quantize_xs(uint8_t *dst, const float *x, size_t n, const float *imp
   }
 }
 
-static void read_codes(float *y, const uint8_t *src, float scale) {
-  for (int j = 0; j < CKPT_IQ4_SUB / 2; j++) {
-    y[j] = scale * (float)ckpt_iq4_values[src[j] & 15];
-    y[j + CKPT_IQ4_SUB / 2] = scale * (float)ckpt_iq4_values[src[j] >> 4];
-  }
-}
-
-static void dequantize_nl(float *y, const uint8_t *src, size_t n) {
-  for (; n > 0; n -= CKPT_IQ4_SUB, y += CKPT_IQ4_SUB, src += 18) read_codes(y, src + 2, ckpt_get_f16(src));
-}
-
-static void dequantize_xs(float *y, const uint8_t *src, size_t n) {
-  for (; n > 0; n -= CKPT_SUPER, y += CKPT_SUPER, src += 136)
-    for (int ib = 0; ib < 8; ib++) {
-      int scale = (src[4 + ib / 2] >> 4 * (ib % 2) & 15) | (ckpt_le16(src + 2) >> 2 * ib & 3) << 4;
-      read_codes(y + CKPT_IQ4_SUB * ib, src + 8 + 16 * ib, ckpt_get_f16(src) * (float)(scale - 32));
-    }
-}
-
-const ckpt_quant ckpt_quant_iq4_nl = {.quantize = quantize_nl, .dequantize = dequantize_nl};
-const ckpt_quant ckpt_quant_iq4_xs = {.quantize = quantize_xs, .dequantize = dequantize_xs};
+const ckpt_quant ckpt_quant_iq4_nl = {.quantize = quantize_nl, .dequantize = ckpt_dequantize_iq4_nl};
+const ckpt_quant ckpt_quant_iq4_xs = {.quantize = quantize_xs, .dequantize = ckpt_dequantize_iq4_xs};

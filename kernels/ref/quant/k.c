@@ -29,25 +29,11 @@ static void quantize(const ckpt_k_layout *t, uint8_t *dst, const float *x, size_
   }
 }
 
-static void dequantize(const ckpt_k_layout *t, float *y, const uint8_t *src, size_t n) {
-  uint8_t codes[CKPT_SUPER], scales[CKPT_K_MAX_SUB], mins[CKPT_K_MAX_SUB];
-  int n_each = CKPT_SUPER / t->n_sub;
-  for (; n > 0; n -= CKPT_SUPER, y += CKPT_SUPER, src += ckpt_k_block_bytes(t)) {
-    const uint8_t *header = t->bits == 2 ? src + 80 : src;
-    float d = ckpt_get_f16(header), dmin = ckpt_get_f16(header + 2);
-    ckpt_k_unpack_scales(t, t->bits == 2 ? src : src + 4, scales, mins);
-    ckpt_k_unpack_codes(t, src, codes);
-    for (int i = 0; i < CKPT_SUPER; i++)
-      y[i] = d * (float)scales[i / n_each] * (float)codes[i] - dmin * (float)mins[i / n_each];
-  }
-}
-
-#define TYPE(name)                                                                                               \
-  static void quantize_##name(uint8_t *dst, const float *x, size_t n, const float *importance) {                 \
-    quantize(&ckpt_##name, dst, x, n, importance);                                                               \
-  }                                                                                                              \
-  static void dequantize_##name(float *y, const uint8_t *src, size_t n) { dequantize(&ckpt_##name, y, src, n); } \
-  const ckpt_quant ckpt_quant_##name = {.quantize = quantize_##name, .dequantize = dequantize_##name};
+#define TYPE(name)                                                                               \
+  static void quantize_##name(uint8_t *dst, const float *x, size_t n, const float *importance) { \
+    quantize(&ckpt_##name, dst, x, n, importance);                                               \
+  }                                                                                              \
+  const ckpt_quant ckpt_quant_##name = {.quantize = quantize_##name, .dequantize = ckpt_dequantize_##name};
 
 TYPE(q2_k)
 TYPE(q4_k)

@@ -24,16 +24,6 @@ static void quantize_q3_k(uint8_t *dst, const float *x, size_t n, const float *i
   }
 }
 
-static void dequantize_q3_k(float *y, const uint8_t *src, size_t n) {
-  for (; n > 0; n -= CKPT_SUPER, y += CKPT_SUPER, src += CKPT_Q3_BYTES) {
-    float d = ckpt_get_f16(src + 108);
-    for (int i = 0; i < CKPT_SUPER; i++) {
-      int low = src[32 + 32 * (i / 128) + i % 32] >> 2 * (i / 32 % 4) & 3, high = src[i % 32] >> i / 32 & 1;
-      y[i] = d * (float)ckpt_ks_scale3(src + 96, i / CKPT_KS_SUB) * (float)(low + 4 * high - 4);
-    }
-  }
-}
-
 /* ---- Q6_K -------------------------------------------------------------------------------------------------------- */
 
 static void quantize_q6_k(uint8_t *dst, const float *x, size_t n, const float *importance) {
@@ -48,24 +38,8 @@ static void quantize_q6_k(uint8_t *dst, const float *x, size_t n, const float *i
   }
 }
 
-static void dequantize_q6_k(float *y, const uint8_t *src, size_t n) {
-  for (; n > 0; n -= CKPT_SUPER, y += CKPT_SUPER, src += CKPT_Q6_BYTES) {
-    float d = ckpt_get_f16(src + 208);
-    for (int i = 0; i < CKPT_SUPER; i++) {
-      int k = i / 128, low = src[64 * k + i % 64] >> 4 * (i / 64 % 2) & 15;
-      int high = src[128 + 32 * k + i % 32] >> 2 * (i / 32 % 4) & 3;
-      y[i] = d * (float)(int8_t)src[192 + i / CKPT_KS_SUB] * (float)((low | high << 4) - 32);
-    }
-  }
-}
-
 /* ---- Q8_K -------------------------------------------------------------------------------------------------------- */
 
-static void dequantize_q8_k(float *y, const uint8_t *src, size_t n) {
-  for (; n > 0; n -= CKPT_SUPER, y += CKPT_SUPER, src += CKPT_Q8_BYTES)
-    for (int i = 0; i < CKPT_SUPER; i++) y[i] = ckpt_float_from_bits(ckpt_le32(src)) * (float)(int8_t)src[4 + i];
-}
-
-const ckpt_quant ckpt_quant_q3_k = {.quantize = quantize_q3_k, .dequantize = dequantize_q3_k};
-const ckpt_quant ckpt_quant_q6_k = {.quantize = quantize_q6_k, .dequantize = dequantize_q6_k};
-const ckpt_quant ckpt_quant_q8_k = {.dequantize = dequantize_q8_k};
+const ckpt_quant ckpt_quant_q3_k = {.quantize = quantize_q3_k, .dequantize = ckpt_dequantize_q3_k};
+const ckpt_quant ckpt_quant_q6_k = {.quantize = quantize_q6_k, .dequantize = ckpt_dequantize_q6_k};
+const ckpt_quant ckpt_quant_q8_k = {.dequantize = ckpt_dequantize_q8_k};

@@ -39,22 +39,11 @@ static void quantize(ckpt_legacy_layout t, uint8_t *dst, const float *x, size_t 
   }
 }
 
-static void dequantize(ckpt_legacy_layout t, float *y, const uint8_t *src, size_t n) {
-  int codes[CKPT_LEGACY], middle = 1 << (t.bits - 1);
-  for (size_t i = 0; i < n; i += CKPT_LEGACY, src += ckpt_legacy_block_bytes(t)) {
-    float d = ckpt_get_f16(src), min = t.has_min ? ckpt_get_f16(src + 2) : 0;
-    ckpt_legacy_unpack(t, codes, src);
-    for (int j = 0; j < CKPT_LEGACY; j++)
-      y[i + (size_t)j] = t.has_min ? (float)codes[j] * d + min : (float)(codes[j] - middle) * d;
-  }
-}
-
-#define TYPE(name)                                                                                              \
-  static void quantize_##name(uint8_t *dst, const float *x, size_t n, const float *importance) {                \
-    quantize(ckpt_##name, dst, x, n, importance);                                                               \
-  }                                                                                                             \
-  static void dequantize_##name(float *y, const uint8_t *src, size_t n) { dequantize(ckpt_##name, y, src, n); } \
-  const ckpt_quant ckpt_quant_##name = {.quantize = quantize_##name, .dequantize = dequantize_##name};
+#define TYPE(name)                                                                               \
+  static void quantize_##name(uint8_t *dst, const float *x, size_t n, const float *importance) { \
+    quantize(ckpt_##name, dst, x, n, importance);                                                \
+  }                                                                                              \
+  const ckpt_quant ckpt_quant_##name = {.quantize = quantize_##name, .dequantize = ckpt_dequantize_##name};
 
 TYPE(q4_0)
 TYPE(q4_1)
@@ -72,16 +61,6 @@ static void quantize_q8_0(uint8_t *dst, const float *x, size_t n, const float *i
   }
 }
 
-static void dequantize_bytes(float *y, const uint8_t *src, size_t n, size_t n_header) {
-  for (size_t i = 0; i < n; i += CKPT_LEGACY, src += n_header + CKPT_LEGACY) {
-    float d = ckpt_get_f16(src);
-    for (size_t j = 0; j < CKPT_LEGACY; j++) y[i + j] = (float)(int8_t)src[n_header + j] * d;
-  }
-}
-
-static void dequantize_q8_0(float *y, const uint8_t *src, size_t n) { dequantize_bytes(y, src, n, 2); }
-static void dequantize_q8_1(float *y, const uint8_t *src, size_t n) { dequantize_bytes(y, src, n, 4); }
-
 const ckpt_quant ckpt_quant_q8_0 = {
-    .quantize = quantize_q8_0, .dequantize = dequantize_q8_0, .ignores_importance = true};
-const ckpt_quant ckpt_quant_q8_1 = {.dequantize = dequantize_q8_1};
+    .quantize = quantize_q8_0, .dequantize = ckpt_dequantize_q8_0, .ignores_importance = true};
+const ckpt_quant ckpt_quant_q8_1 = {.dequantize = ckpt_dequantize_q8_1};

@@ -1,7 +1,19 @@
 /* quant.c - the block types of the reference backend, by dtype. */
 #include "kernels/ref/quant/quant.h"
 
+#include "kernels/ref/quant/grid.h"
 #include "libckpt/base/dtype.h"
+
+#define CKPT_READ(dtype, name, grid)                                                               \
+  void ckpt_dequantize_##name(float *y, const uint8_t *src, size_t n) {                            \
+    const ckpt_levels levels = CKPT_##grid == CKPT_N_GRIDS ? NULL : ckpt_grid_levels(CKPT_##grid); \
+    const size_t n_block = ckpt_dtype_get(CKPT_##dtype)->block_elements;                           \
+    const size_t n_bytes = ckpt_dtype_get(CKPT_##dtype)->block_bytes;                              \
+    for (; n > 0; n -= n_block, y += n_block, src += n_bytes)                                      \
+      for (size_t i = 0; i < n_block; i++) y[i] = ckpt_read_##name(src, (int)i, levels);           \
+  }
+#include "kernels/ref/quant/read.def"
+#undef CKPT_READ
 
 static const ckpt_quant *const types[CKPT_N_DTYPES] = {
     [CKPT_Q1_0] = &ckpt_quant_q1_0,     [CKPT_Q2_0] = &ckpt_quant_q2_0,     [CKPT_Q4_0] = &ckpt_quant_q4_0,

@@ -11,6 +11,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "kernels/ref/quant/read.h"
 #include "libckpt/base/backend.h"
 #include "libckpt/base/little.h"
 
@@ -47,26 +48,12 @@ extern const ckpt_quant ckpt_quant_q1_0, ckpt_quant_q2_0, ckpt_quant_q4_0, ckpt_
     ckpt_quant_iq2_xs, ckpt_quant_iq2_s, ckpt_quant_iq3_xxs, ckpt_quant_iq3_s, ckpt_quant_iq4_nl, ckpt_quant_iq4_xs,
     ckpt_quant_tq1_0, ckpt_quant_tq2_0, ckpt_quant_mxfp4, ckpt_quant_nvfp4;
 
+/* Reading of each type: read.h, over rows. */
+#define CKPT_READ(dtype, name, grid) void ckpt_dequantize_##name(float *y, const uint8_t *src, size_t n);
+#include "kernels/ref/quant/read.def"
+#undef CKPT_READ
+
 /* ---- numbers ---------------------------------------------------------------------------------------------------- */
-
-/* The bits of x, and back. */
-static inline uint32_t ckpt_float_bits(float x) {
-  uint32_t bits;
-  memcpy(&bits, &x, sizeof bits);
-  return bits;
-}
-
-/* As above. */
-static inline float ckpt_float_from_bits(uint32_t bits) {
-  float x;
-  memcpy(&x, &bits, sizeof x);
-  return x;
-}
-
-/* x, negated where flips is 1: the bit alone, which -x leaves open for a NaN. */
-static inline float ckpt_flip(float x, uint32_t flips) {
-  return ckpt_float_from_bits(ckpt_float_bits(x) ^ flips << 31);
-}
 
 /* x, or the bound that it is beyond. */
 static inline int ckpt_clamp(int x, int low, int high) { return x < low ? low : x > high ? high : x; }
@@ -89,19 +76,7 @@ static inline uint32_t ckpt_f16_bits(float x) {
   return sign | (rounded >= UINT32_C(0x7c00) << 13 ? 0x7c00 : rounded >> 13);
 }
 
-/* The value of binary16 bits, exactly. */
-static inline float ckpt_f16_value(uint32_t bits) {
-  uint32_t magnitude = bits & 0x7fff;
-  float x = magnitude >= 0x7c00  ? ckpt_float_from_bits(0x7f800000 | (magnitude & 0x3ff) << 13)
-            : magnitude < 0x0400 ? (float)magnitude * 0x1p-24f
-                                 : ckpt_float_from_bits((magnitude << 13) + (UINT32_C(112) << 23));
-  return bits & 0x8000 ? -x : x;
-}
-
 /* ---- bytes of blocks -------------------------------------------------------------------------------------------- */
-
-/* The value of the binary16 at any address. */
-static inline float ckpt_get_f16(const uint8_t *at) { return ckpt_f16_value(ckpt_le16(at)); }
 
 /* Numbers at any address. */
 static inline void ckpt_put_u16(uint8_t *at, uint32_t bits) {

@@ -24,13 +24,6 @@ static void quantize_q1_0(uint8_t *dst, const float *x, size_t n, const float *i
   }
 }
 
-static void dequantize_q1_0(float *y, const uint8_t *src, size_t n) {
-  for (; n > 0; n -= Q1_BLOCK, y += Q1_BLOCK, src += 18) {
-    float d = ckpt_get_f16(src);
-    for (int j = 0; j < Q1_BLOCK; j++) y[j] = ckpt_flip(d, ~(uint32_t)src[2 + j / 8] >> j % 8 & 1);
-  }
-}
-
 static void quantize_q2_0(uint8_t *dst, const float *x, size_t n, const float *importance) {
   (void)importance;
   for (; n > 0; n -= Q2_BLOCK, x += Q2_BLOCK, dst += 18) {
@@ -39,13 +32,6 @@ static void quantize_q2_0(uint8_t *dst, const float *x, size_t n, const float *i
     ckpt_put_f16(dst, d);
     for (int j = 0; j < Q2_BLOCK; j++)
       dst[2 + j / 4] |= (uint8_t)(ckpt_clamp(ckpt_truncate(roundf(x[j] * inverse)) + 1, 0, 3) << 2 * (j % 4));
-  }
-}
-
-static void dequantize_q2_0(float *y, const uint8_t *src, size_t n) {
-  for (; n > 0; n -= Q2_BLOCK, y += Q2_BLOCK, src += 18) {
-    float d = ckpt_get_f16(src);
-    for (int j = 0; j < Q2_BLOCK; j++) y[j] = (float)((src[2 + j / 4] >> 2 * (j % 4) & 3) - 1) * d;
   }
 }
 
@@ -83,18 +69,6 @@ static void quantize_tq1_0(uint8_t *dst, const float *x, size_t n, const float *
   }
 }
 
-static void dequantize_tq1_0(float *y, const uint8_t *src, size_t n) {
-  static const uint8_t powers[5] = {1, 3, 9, 27, 81};
-  for (; n > 0; n -= CKPT_SUPER, y += CKPT_SUPER, src += TQ1_BYTES) {
-    float d = ckpt_get_f16(src + 52);
-    for (int byte = 0; byte < 52; byte++) {
-      five t = trits_of(byte);
-      for (int k = 0; k < t.n; k++)
-        y[t.first + t.stride * k] = (float)(((uint8_t)(src[byte] * powers[k]) * 3 >> 8) - 1) * d;
-    }
-  }
-}
-
 static void quantize_tq2_0(uint8_t *dst, const float *x, size_t n, const float *importance) {
   (void)importance;
   for (; n > 0; n -= CKPT_SUPER, x += CKPT_SUPER, dst += TQ2_BYTES) {
@@ -106,18 +80,11 @@ static void quantize_tq2_0(uint8_t *dst, const float *x, size_t n, const float *
   }
 }
 
-static void dequantize_tq2_0(float *y, const uint8_t *src, size_t n) {
-  for (; n > 0; n -= CKPT_SUPER, y += CKPT_SUPER, src += TQ2_BYTES) {
-    float d = ckpt_get_f16(src + 64);
-    for (int i = 0; i < CKPT_SUPER; i++) y[i] = (float)((src[32 * (i / 128) + i % 32] >> 2 * (i / 32 % 4) & 3) - 1) * d;
-  }
-}
-
 const ckpt_quant ckpt_quant_q1_0 = {
-    .quantize = quantize_q1_0, .dequantize = dequantize_q1_0, .ignores_importance = true};
+    .quantize = quantize_q1_0, .dequantize = ckpt_dequantize_q1_0, .ignores_importance = true};
 const ckpt_quant ckpt_quant_q2_0 = {
-    .quantize = quantize_q2_0, .dequantize = dequantize_q2_0, .ignores_importance = true};
+    .quantize = quantize_q2_0, .dequantize = ckpt_dequantize_q2_0, .ignores_importance = true};
 const ckpt_quant ckpt_quant_tq1_0 = {
-    .quantize = quantize_tq1_0, .dequantize = dequantize_tq1_0, .ignores_importance = true};
+    .quantize = quantize_tq1_0, .dequantize = ckpt_dequantize_tq1_0, .ignores_importance = true};
 const ckpt_quant ckpt_quant_tq2_0 = {
-    .quantize = quantize_tq2_0, .dequantize = dequantize_tq2_0, .ignores_importance = true};
+    .quantize = quantize_tq2_0, .dequantize = ckpt_dequantize_tq2_0, .ignores_importance = true};

@@ -11,6 +11,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "kernels/ref/tape/qualifier.h"
+
 #if CKPT_REAL_BITS == 64
 /* What formulas compute with, and integers of its size. */
 typedef double real;
@@ -23,7 +25,8 @@ typedef int64_t real_bits; /* as above */
 #define REAL_N_EXP 13
 #define REAL_N_LOG 11
 #define REAL_N_ERFC 28
-#define REAL_FMA(a, b, c) __builtin_fma(a, b, c)
+#define REAL_FMA(a, b, c) CKPT_FMA_F64(a, b, c)
+#define REAL_SQRT(x) CKPT_SQRT_F64(x)
 #define REAL_LN2_HIGH 0x1.62e42fefa0000p-1 /* times an exponent it is exact */
 #define REAL_LN2_LOW 0x1.cf79abc9e3b3ap-40
 #else
@@ -38,34 +41,35 @@ typedef int32_t real_bits; /* as above */
 #define REAL_N_EXP 7
 #define REAL_N_LOG 5
 #define REAL_N_ERFC 13
-#define REAL_FMA(a, b, c) __builtin_fmaf(a, b, c)
+#define REAL_FMA(a, b, c) CKPT_FMA_F32(a, b, c)
+#define REAL_SQRT(x) CKPT_SQRT_F32(x)
 #define REAL_LN2_HIGH 0x1.62e0000000000p-1F
-#define REAL_LN2_LOW 0x1.0bfbe8e7bcd5ep-15F
+#define REAL_LN2_LOW 0x1.0bfbe8p-15F
 #endif
 
 #define REAL_INFINITY ((real)__builtin_inf())
 
 /* The real of these bits. */
-static inline real real_of_bits(real_bits bits) {
+static inline CKPT_DEVICE real real_of_bits(real_bits bits) {
   real x;
   memcpy(&x, &bits, sizeof x);
   return x;
 }
 
 /* The bits of a real. */
-static inline real_bits bits_of_real(real x) {
+static inline CKPT_DEVICE real_bits bits_of_real(real x) {
   real_bits bits;
   memcpy(&bits, &x, sizeof bits);
   return bits;
 }
 
 /* 2^n for n in the range of normal numbers. */
-static inline real real_power_of_2(real_bits n) {
+static inline CKPT_DEVICE real real_power_of_2(real_bits n) {
   return real_of_bits((real_bits)((uint64_t)(n + REAL_BIAS) << REAL_MANTISSA));
 }
 
 /* e^x within 2 units of the last place; subnormal results, 0, infinity and NaN as they should be. */
-static inline real real_exp(real x) {
+static inline CKPT_DEVICE real real_exp(real x) {
   static const real coefficients[] = {(real)(1.0 / 6227020800.0),
                                       (real)(1.0 / 479001600.0),
                                       (real)(1.0 / 39916800.0),
@@ -92,7 +96,7 @@ static inline real real_exp(real x) {
 }
 
 /* Natural logarithm of a positive number; -infinity of 0, NaN below. Not for loops over elements. */
-static inline real real_log(real x) {
+static inline CKPT_DEVICE real real_log(real x) {
   if (!(x > 0)) return x == 0 ? -REAL_INFINITY : x - x + (real)__builtin_nan("");
   if (x == REAL_INFINITY) return x;
   real_bits exponent = 0;
@@ -114,10 +118,10 @@ static inline real real_log(real x) {
 }
 
 /* 1 / (1 + e^-x) */
-static inline real real_logistic(real x) { return 1 / (1 + real_exp(-x)); }
+static inline CKPT_DEVICE real real_logistic(real x) { return 1 / (1 + real_exp(-x)); }
 
 /* 1 - erf x */
-static inline real real_erfc(real x) {
+static inline CKPT_DEVICE real real_erfc(real x) {
   static const real coefficients[REAL_N_ERFC] = {
     (real)1.1540674772329393772,
     (real)0.35543692127049848731,
@@ -164,7 +168,7 @@ static inline real real_erfc(real x) {
 }
 
 /* Sine and cosine, computed in double. Arguments up to 10^6 lose nothing. */
-static inline void real_sine_cosine(double x, double *sine, double *cosine) {
+static inline CKPT_DEVICE void real_sine_cosine(double x, double *sine, double *cosine) {
   double shifted = x * 0.63661977236758134308 + 6755399441055744.0, n = shifted - 6755399441055744.0;
   int64_t bits, rounder_bits;
   double rounder = 6755399441055744.0;
@@ -187,6 +191,8 @@ static inline void real_sine_cosine(double x, double *sine, double *cosine) {
 
 /* Partial sums of a row. */
 enum { N_LANES = 16 };
+
+#ifndef __cplusplus /* CUDA has a thread for each lane */
 /* They, as one value of the compiler. */
 typedef real real_lanes __attribute__((vector_size(N_LANES * sizeof(real))));
 /* Bits of theirs. */
@@ -203,5 +209,7 @@ static inline real total_of_lanes(const real_lanes *lanes) {
     for (int i = 0; i < half; i++) a[i] += a[i + half];
   return a[0];
 }
+
+#endif
 
 #endif

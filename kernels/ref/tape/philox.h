@@ -7,9 +7,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/ref/tape/qualifier.h"
+
 /* One round of n counters: c[w * n + i] is word w of counter i. */
-static inline void philox_round(uint32_t *restrict c, size_t n, uint32_t k0, uint32_t k1) {
-  uint32_t *restrict c0 = c, *restrict c1 = c + n, *restrict c2 = c + 2 * n, *restrict c3 = c + 3 * n;
+static inline CKPT_DEVICE void philox_round(uint32_t *CKPT_RESTRICT c, size_t n, uint32_t k0, uint32_t k1) {
+  uint32_t *CKPT_RESTRICT c0 = c, *CKPT_RESTRICT c1 = c + n, *CKPT_RESTRICT c2 = c + 2 * n,
+                          *CKPT_RESTRICT c3 = c + 3 * n;
   for (size_t i = 0; i < n; i++) {
     const uint64_t a = (uint64_t)0xD2511F53u * c0[i], b = (uint64_t)0xCD9E8D57u * c2[i];
     c0[i] = (uint32_t)(b >> 32) ^ c1[i] ^ k0;
@@ -20,7 +23,7 @@ static inline void philox_round(uint32_t *restrict c, size_t n, uint32_t k0, uin
 }
 
 /* Counters become words, in place; their layout is that of philox_round. */
-static inline void philox(uint32_t *c, size_t n, uint64_t key) {
+static inline CKPT_DEVICE void philox(uint32_t *c, size_t n, uint64_t key) {
   uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
   for (int i = 0; i < 10; i++) {
     philox_round(c, n, k0, k1);

@@ -4,7 +4,7 @@
 #define CKPT_KERNELS_REF_TAPE_POINTWISE_H
 
 #include "kernels/ref/tape/dropout.h"
-#include "kernels/ref/tape/formulas.h"
+#include "kernels/ref/tape/elements.h"
 #include "kernels/ref/tape/tape_kernels.h"
 
 enum { COLUMN_BLOCK = 64 }; /* columns whose sums over rows are held at once */
@@ -73,6 +73,23 @@ static void add(const void *args, size_t begin, size_t end) {
   for (size_t i = begin; i < end; i++) y[i] += x[i];
 }
 
+/* ---- dropout -----------------------------------------------------------------------------------------------------
+ */
+
+/* As tape_kernels.h has it. */
+static void dropout(const void *args, size_t begin, size_t end) {
+  const ckpt_dropout_args *a = args;
+  for (size_t t = begin; t < end; t++) {
+    const real *x = (const real *)a->x + t * a->n_columns;
+    real *y = (real *)a->y + t * a->n_columns, factors[4] = {1, 1, 1, 1};
+    for (size_t i = 0; i < a->n_columns; i++) {
+      if (i % 4 == 0 && a->dropout.threshold != 0)
+        dropout_factors(&a->dropout, t / a->length, t % a->length, i / 4, a->dropout.site, factors);
+      y[i] = a->adds ? y[i] + x[i] * factors[i % 4] : x[i] * factors[i % 4];
+    }
+  }
+}
+
 /* ---- activations ----------------------------------------------------------------------------------------------------
  */
 
@@ -98,7 +115,7 @@ static void silu_mul(const void *args, size_t begin, size_t end) {
   const ckpt_activation_args *a = args;
   const real *restrict gate = a->a, *restrict up = a->b;
   real *restrict out = a->out;
-  for (size_t i = begin; i < end; i++) out[i] = gate[i] * real_logistic(gate[i]) * up[i];
+  for (size_t i = begin; i < end; i++) out[i] = silu_mul_of(gate[i], up[i]);
 }
 
 /* As tape_kernels.h has it. */
@@ -109,27 +126,18 @@ static void silu_mul_backward(const void *args, size_t begin, size_t end) {
     const real *restrict gate = (const real *)a->a + first, *restrict up = (const real *)a->b + first;
     const real *restrict d_out = (const real *)a->d_out + first;
     real d_gate[PART], d_up[PART];
-    for (size_t i = 0; i < n; i++) {
-      real s = real_logistic(gate[i]), silu = gate[i] * s;
-      d_up[i] = d_out[i] * silu;
-      d_gate[i] = d_out[i] * up[i] * (s + silu * (1 - s));
-    }
+    for (size_t i = 0; i < n; i++) silu_mul_gradients(gate[i], up[i], d_out[i], &d_gate[i], &d_up[i]);
     deliver(real_at(a->d_a, first), a->adds_a, d_gate, n);
     deliver(real_at(a->d_b, first), a->adds_b, d_up, n);
   }
 }
-
-/* gelu(x) = x / 2 (1 + tanh u) = x logistic(2 u), u = sqrt(2 / pi) (x + 0.044715 x^3) */
-#define GELU_SLOPE ((real)1.5957691216057307117) /* 2 sqrt(2 / pi) */
-#define GELU_CUBE ((real)0.044715)
 
 /* As tape_kernels.h has it. */
 static void gelu(const void *args, size_t begin, size_t end) {
   const ckpt_activation_args *a = args;
   const real *restrict x = a->a;
   real *restrict out = a->out;
-  for (size_t i = begin; i < end; i++)
-    out[i] = x[i] * real_logistic(GELU_SLOPE * (x[i] + GELU_CUBE * (x[i] * x[i] * x[i])));
+  for (size_t i = begin; i < end; i++) out[i] = gelu_of(x[i]);
 }
 
 /* As tape_kernels.h has it. */
@@ -139,24 +147,17 @@ static void gelu_backward(const void *args, size_t begin, size_t end) {
     const size_t n = part_of(first, end);
     const real *restrict x = (const real *)a->a + first, *restrict d_out = (const real *)a->d_out + first;
     real d_x[PART];
-    for (size_t i = 0; i < n; i++) {
-      real square = x[i] * x[i], s = real_logistic(GELU_SLOPE * (x[i] + GELU_CUBE * (square * x[i])));
-      real slope = GELU_SLOPE * (1 + 3 * GELU_CUBE * square);
-      d_x[i] = d_out[i] * (s + x[i] * (s * (1 - s)) * slope);
-    }
+    for (size_t i = 0; i < n; i++) d_x[i] = gelu_gradient(x[i], d_out[i]);
     deliver(real_at(a->d_a, first), a->adds_a, d_x, n);
   }
 }
-
-/* gelu_exact(x) = x / 2 erfc(-x / sqrt 2) */
-#define SQRT_HALF ((real)0.70710678118654752440)
 
 /* As tape_kernels.h has it. */
 static void gelu_exact(const void *args, size_t begin, size_t end) {
   const ckpt_activation_args *a = args;
   const real *restrict x = a->a;
   real *restrict out = a->out;
-  for (size_t i = begin; i < end; i++) out[i] = (real)0.5 * x[i] * real_erfc(-x[i] * SQRT_HALF);
+  for (size_t i = begin; i < end; i++) out[i] = gelu_exact_of(x[i]);
 }
 
 /* As tape_kernels.h has it. */
@@ -166,10 +167,7 @@ static void gelu_exact_backward(const void *args, size_t begin, size_t end) {
     const size_t n = part_of(first, end);
     const real *restrict x = (const real *)a->a + first, *restrict d_out = (const real *)a->d_out + first;
     real d_x[PART];
-    for (size_t i = 0; i < n; i++) {
-      real density = (real)0.39894228040143267794 * real_exp((real)-0.5 * x[i] * x[i]);
-      d_x[i] = d_out[i] * ((real)0.5 * real_erfc(-x[i] * SQRT_HALF) + x[i] * density);
-    }
+    for (size_t i = 0; i < n; i++) d_x[i] = gelu_exact_gradient(x[i], d_out[i]);
     deliver(real_at(a->d_a, first), a->adds_a, d_x, n);
   }
 }
@@ -205,9 +203,9 @@ static void rope(const void *args, size_t begin, size_t end) {
       const real *restrict x = (const real *)a->x + t * n_columns + head * a->head_width;
       real rotated[CKPT_MAX_HEAD_WIDTH];
       for (size_t i = 0; i < half; i++) {
-        real c = cosines[i], s = sign * sines[i], first = x[i], second = x[i + half];
-        rotated[i] = first * c - second * s;
-        rotated[i + half] = second * c + first * s;
+        real first = x[i], second = x[i + half];
+        rotate_pair(&first, &second, cosines[i], sign * sines[i]);
+        rotated[i] = first, rotated[i + half] = second;
       }
       deliver((real *)a->y + t * n_columns + head * a->head_width, a->adds, rotated, a->head_width);
     }

@@ -2,6 +2,7 @@
 #define CKPT_REAL_BITS 32
 #include "kernels/ref/tape/attention.h"
 #include "kernels/ref/tape/gemm.h"
+#include "kernels/ref/tape/optimizer.h"
 #include "kernels/ref/tape/rows.h"
 
 const ckpt_tape_kernels ckpt_tape_kernels_ref_f32 = {.name = "ref",

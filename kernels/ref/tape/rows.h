@@ -4,12 +4,6 @@
 
 #include "kernels/ref/tape/pointwise.h"
 
-#if CKPT_REAL_BITS == 64
-#define REAL_SQRT(x) __builtin_sqrt(x)
-#else
-#define REAL_SQRT(x) __builtin_sqrtf(x)
-#endif
-
 /* The rest of a row, past its whole lanes, filled up with zeros. */
 static inline void load_rest(real_lanes *out, const real *x, size_t n) {
   *out = (real_lanes){0};
@@ -82,9 +76,9 @@ static void rmsnorm(const void *args, size_t begin, size_t end) {
   for (size_t r = begin; r < end; r++) {
     const real *x = row_to_normalize(a, r);
     real *restrict y = (real *)a->y + r * n;
-    const real inverse = 1 / REAL_SQRT(sum_of_products(x, x, n) / (real)n + (real)a->epsilon);
+    const real inverse = norm_inverse(sum_of_products(x, x, n), (real)n, (real)a->epsilon);
     ((real *)a->inverse)[r] = inverse;
-    for (size_t i = 0; i < n; i++) y[i] = x[i] * inverse * weight[i];
+    for (size_t i = 0; i < n; i++) y[i] = rmsnorm_of(x[i], inverse, weight[i]);
   }
 }
 
@@ -97,10 +91,10 @@ static void layernorm(const void *args, size_t begin, size_t end) {
     const real *x = row_to_normalize(a, r);
     real *restrict y = (real *)a->y + r * n;
     const real mean = sum_of(x, n) / (real)n;
-    const real inverse = 1 / REAL_SQRT(sum_of_deviations(x, mean, n) / (real)n + (real)a->epsilon);
+    const real inverse = norm_inverse(sum_of_deviations(x, mean, n), (real)n, (real)a->epsilon);
     ((real *)a->mean)[r] = mean;
     ((real *)a->inverse)[r] = inverse;
-    for (size_t i = 0; i < n; i++) y[i] = (x[i] - mean) * inverse * weight[i] + shift[i];
+    for (size_t i = 0; i < n; i++) y[i] = layernorm_of(x[i], mean, inverse, weight[i], shift[i]);
   }
 }
 
@@ -147,10 +141,8 @@ static inline void norm_backward(const ckpt_norm_backward_args *a, size_t row, r
   for (size_t first = 0; first < n; first += PART) {
     const size_t count = part_of(first, n);
     real values[PART];
-    for (size_t i = 0; i < count; i++) {
-      real normal = (x[first + i] - mean) * inverse;
-      values[i] = inverse * (d_y[first + i] * weight[first + i] - shift - normal * tilt);
-    }
+    for (size_t i = 0; i < count; i++)
+      values[i] = norm_gradient(x[first + i], mean, inverse, d_y[first + i] * weight[first + i], shift, tilt);
     give_sum(a, row * n + first, values, count);
   }
 }

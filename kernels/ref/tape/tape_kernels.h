@@ -175,4 +175,22 @@ typedef struct ckpt_loss_args {
   bool has_gradient;
 } ckpt_loss_args;
 
+/* adamw, over elements: one step. keep: 1 - learning rate * decay; rate1, rate2: 1 - beta; size: learning rate / first
+ * bias correction; root: square root of the second; scale: of every gradient, clipping's. */
+typedef struct ckpt_adamw_args {
+  void *weights, *exp_avg, *exp_avg_sq;
+  const void *gradients;
+  double keep, rate1, rate2, beta2, size, root, epsilon, scale;
+} ckpt_adamw_args;
+
+/* square_sum, over blocks of CKPT_SQUARE_BLOCK elements: the sum of the squares of each, in double. */
+typedef struct ckpt_square_sum_args {
+  const void *x;
+  double *sums;
+  size_t n;
+} ckpt_square_sum_args;
+
+/* As above. */
+enum { CKPT_SQUARE_BLOCK = 4096 };
+
 #endif

@@ -14,8 +14,9 @@ enum { FIELD_BYTES = 4, MAX_DESCRIPTOR = 24, FLAG_DESCRIPTOR = 1 << 3 };
 typedef unsigned long long ull;
 
 /* The extra fields of n bytes: NULL where they are what they should be. "FB" is PyTorch's, up to an aligned payload. */
-static const char *extra_defect(const uint8_t *extra, size_t n) {
+static const char *extra_defect(const uint8_t *extra, size_t n, bool *is_torch) {
   while (n != 0) {
+    *is_torch = *is_torch || (n >= FIELD_BYTES && memcmp(extra, "FB", 2) == 0);
     size_t n_field = n < FIELD_BYTES ? n : ckpt_le16(extra + 2);
     if (n < FIELD_BYTES || n_field > n - FIELD_BYTES) return "its extra field is damaged";
     for (size_t i = 0; memcmp(extra, "FB", 2) == 0 && i < n_field; i++)
@@ -53,28 +54,51 @@ static ckpt_status find_behind(const char **defect, const ckpt_zip_entry *entry,
   return CKPT_OK;
 }
 
-/* A local header against the directory: where a descriptor follows, its sums may be left out. */
-static bool is_same(const ckpt_zip_entry *entry, const uint8_t *local) {
+/* A local header against the directory: where a descriptor follows, its sums may be left out, as PyTorch does. */
+static bool is_same(const ckpt_zip_entry *entry, const uint8_t *local, bool is_torch) {
   const uint64_t said[] = {entry->crc32, entry->n_stored, entry->n_bytes};
-  bool same = ckpt_le16(local + 6) == entry->flags && ckpt_le32(local + 10) == entry->time;
+  bool same = ckpt_le16(local + 6) == entry->flags && ckpt_le32(local + 10) == entry->time &&
+              ckpt_le16(local + 4) == entry->needed;
   for (size_t i = 0; i < 3 && (entry->flags & FLAG_DESCRIPTOR) != 0; i++) {
     const uint32_t value = ckpt_le32(local + 14 + 4 * i);
-    same = same && (value == 0 || value == UINT32_MAX || value == said[i]);
+    same = same && (value == 0 || value == UINT32_MAX || (!is_torch && value == said[i]));
   }
   return same;
 }
 
-ckpt_status ckpt_zip_check(const ckpt_zip *zip, uint32_t number, ckpt_source *source, uint32_t file, ckpt_error *err) {
+/* What the directory says of an entry that no reader of ours needs. PyTorch passes the content of folders by, and what
+ * it gives for one is whatever was in memory. It writes nothing but zeros here itself; others state their system's. */
+static const char *attribute_defect(const ckpt_zip_entry *entry, bool is_torch) {
+  enum { DOS_FOLDER = 0x10, NEEDED = 20 }; /* 2.0, for deflated ones */
+  const size_t n_name = strlen(entry->name);
+  const bool is_folder = entry->name[n_name - 1] == '/';
+  if (is_folder && entry->n_bytes != 0) return "it is named as a folder and has content, which PyTorch passes by";
+  if (!is_folder && (entry->attributes & DOS_FOLDER) != 0)
+    return "its attributes are those of a folder, whose content PyTorch passes by: it gives uninitialised memory";
+  const uint16_t needed = entry->method == CKPT_ZIP_DEFLATED ? NEEDED : 0;
+  const bool is_large = entry->n_bytes >= UINT32_MAX || entry->end >= UINT32_MAX; /* whose zip64 field may need 4.5 */
+  const bool is_plain = entry->made_by == 0 && (entry->needed == needed || is_large) && entry->attributes == 0 &&
+                        entry->inner == 0 && entry->n_comment == 0;
+  if (!is_torch || is_plain) return NULL;
+  return "the directory has versions, attributes or a comment that PyTorch does not write";
+}
+
+ckpt_status ckpt_zip_check(const ckpt_zip *zip, uint32_t number, ckpt_source *source, uint32_t file, uint32_t *n_torch,
+                           ckpt_error *err) {
   const ckpt_zip_entry *entry = ckpt_zip_at(zip, number);
   const size_t n = (size_t)(entry->offset - entry->header), n_name = strlen(entry->name);
   const char *defect = NULL;
+  bool is_own = false;
   uint8_t *local = malloc(n); /* its lengths have 16 bits */
   CKPT_TRY_ALLOC(local, err);
   ckpt_status status;
   CKPT_TRY_GOTO(ckpt_source_read(source, file, entry->header, local, n, err));
   CKPT_TRY_GOTO(find_behind(&defect, entry, source, file, err));
-  if (defect == NULL) defect = extra_defect(local + CKPT_ZIP_LOCAL_BYTES + n_name, n - CKPT_ZIP_LOCAL_BYTES - n_name);
-  if (!is_same(entry, local)) defect = "its local header contradicts the directory";
+  const char *extra = extra_defect(local + CKPT_ZIP_LOCAL_BYTES + n_name, n - CKPT_ZIP_LOCAL_BYTES - n_name, &is_own);
+  *n_torch += is_own;
+  if (defect == NULL) defect = extra;
+  if (defect == NULL) defect = attribute_defect(entry, is_own);
+  if (!is_same(entry, local, is_own)) defect = "its local header contradicts the directory";
   if (entry->header == ckpt_zip_first(zip) && entry->header != ckpt_zip_start(zip))
     defect = "bytes that are no entry's stand before it";
   if (defect != NULL)

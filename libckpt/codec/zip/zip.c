@@ -51,6 +51,9 @@ struct ckpt_zip {
   uint32_t *by_name; /* numbers, by hash and then name */
   uint32_t n;
   uint64_t start, first, directory; /* in the file */
+  bool has_end64;
+  uint16_t made_by, needed; /* as the zip64 end has them */
+  uint32_t n_disks;         /* as its locator has them */
 };
 
 /* The slice while its archive is being opened. */
@@ -65,6 +68,9 @@ typedef struct slice {
 
 typedef struct directory {
   uint64_t offset, n_bytes, n_entries;
+  bool has_end64;
+  uint16_t made_by, needed;
+  uint32_t n_disks;
 } directory;
 
 static bool is_signature(const uint8_t *at, char a, char b) {
@@ -131,14 +137,21 @@ static ckpt_status read_end64(slice *s, const uint8_t *end_bytes, uint64_t end, 
   CKPT_TRY(need(s, end - CKPT_ZIP_LOCATOR_BYTES, CKPT_ZIP_LOCATOR_BYTES, &bytes, err));
   if (!is_signature(bytes, 6, 7)) return CKPT_OK;
   uint64_t at = ckpt_le64(bytes + 8), locator = end - CKPT_ZIP_LOCATOR_BYTES;
-  bool one_disk = ckpt_le32(bytes + 4) == 0 && ckpt_le32(bytes + 16) <= 1;
+  const uint32_t n_disks = ckpt_le32(bytes + 16);
+  bool one_disk = ckpt_le32(bytes + 4) == 0 && n_disks <= 1;
   if (!ckpt_range_within(at, CKPT_ZIP_END64_BYTES, locator))
     return ckpt_fail(err, CKPT_EFORMAT, path_of(s), NULL, "the zip64 end lies outside the archive (at %llu of %llu)",
                      (ull)at, (ull)s->n_bytes);
   CKPT_TRY(need(s, at, CKPT_ZIP_END64_BYTES, &bytes, err));
   if (!is_signature(bytes, 6, 6) || ckpt_le64(bytes + 4) != locator - at - 12)
     return ckpt_fail(err, CKPT_EFORMAT, path_of(s), NULL, "damaged zip64 end (at %llu)", (ull)at);
-  *dir = (directory){ckpt_le64(bytes + 48), ckpt_le64(bytes + 40), ckpt_le64(bytes + 32)};
+  *dir = (directory){.offset = ckpt_le64(bytes + 48),
+                     .n_bytes = ckpt_le64(bytes + 40),
+                     .n_entries = ckpt_le64(bytes + 32),
+                     .has_end64 = true,
+                     .made_by = ckpt_le16(bytes + 12),
+                     .needed = ckpt_le16(bytes + 14),
+                     .n_disks = n_disks};
   one_disk =
       one_disk && ckpt_le32(bytes + 16) == 0 && ckpt_le32(bytes + 20) == 0 && ckpt_le64(bytes + 24) == dir->n_entries;
   if (!one_disk) return ckpt_fail(err, CKPT_EUNSUPPORTED, path_of(s), NULL, "a zip archive of several disks");
@@ -161,7 +174,8 @@ static ckpt_status read_ends(slice *s, directory *dir, ckpt_error *err) {
                      "behind it",
                      (ull)(s->n_bytes - end - CKPT_ZIP_END_BYTES), n_comment);
   uint16_t disk = ckpt_le16(bytes + 4), own_disk = ckpt_le16(bytes + 6), n_here = ckpt_le16(bytes + 8);
-  *dir = (directory){ckpt_le32(bytes + 16), ckpt_le32(bytes + 12), ckpt_le16(bytes + 10)};
+  *dir = (directory){
+      .offset = ckpt_le32(bytes + 16), .n_bytes = ckpt_le32(bytes + 12), .n_entries = ckpt_le16(bytes + 10)};
   bool one_disk = n_here == dir->n_entries && (disk == 0 || disk == UINT16_MAX) && own_disk == disk;
   if (!one_disk) return ckpt_fail(err, CKPT_EUNSUPPORTED, path_of(s), NULL, "a zip archive of several disks");
   CKPT_TRY(read_end64(s, bytes, end, dir, &before, err));
@@ -242,6 +256,11 @@ static ckpt_status read_central(ckpt_zip *zip, slice *s, uint64_t *at, item *it,
                                .n_bytes = ckpt_le32(bytes + 24),
                                .crc32 = ckpt_le32(bytes + 16),
                                .time = ckpt_le32(bytes + 12),
+                               .attributes = ckpt_le32(bytes + 38),
+                               .made_by = ckpt_le16(bytes + 4),
+                               .needed = ckpt_le16(bytes + 6),
+                               .inner = ckpt_le16(bytes + 36),
+                               .n_comment = (uint16_t)n_comment,
                                .flags = ckpt_le16(bytes + 8),
                                .method = ckpt_le16(bytes + 10),
                                .is_utf8 = ckpt_utf8_length(name, n_name) == n_name};
@@ -339,6 +358,10 @@ static ckpt_status read_archive(ckpt_zip *zip, slice *s, ckpt_error *err) {
   zip->n = (uint32_t)dir.n_entries;
   zip->start = s->offset;
   zip->directory = s->offset + dir.offset;
+  zip->has_end64 = dir.has_end64;
+  zip->made_by = dir.made_by;
+  zip->needed = dir.needed;
+  zip->n_disks = dir.n_disks;
   zip->items = ckpt_arena_array(&zip->arena, (size_t)zip->n + 1, sizeof *zip->items);
   zip->by_name = ckpt_arena_array(&zip->arena, (size_t)zip->n + 1, sizeof *zip->by_name);
   if (zip->items == NULL || zip->by_name == NULL)
@@ -386,6 +409,22 @@ void ckpt_zip_free(ckpt_zip *zip) {
   if (zip == NULL) return;
   ckpt_arena_free(&zip->arena);
   free(zip);
+}
+
+ckpt_status ckpt_zip_check_ends(const ckpt_zip *zip, uint32_t n_torch, ckpt_source *source, uint32_t file,
+                                ckpt_error *err) {
+  enum { TORCH_MADE_BY = 0x031e, TORCH_NEEDED = 0x2d }; /* 3.0 on Unix, 4.5 */
+  if (n_torch != 0 && n_torch != zip->n)
+    return ckpt_fail(err, CKPT_EFORMAT, ckpt_source_path(source, file), NULL,
+                     "%u of %u zip entries lack the field that PyTorch pads them with", zip->n - n_torch, zip->n);
+  if (!zip->has_end64) return CKPT_OK;
+  if (zip->n_disks != 1)
+    return ckpt_fail(err, CKPT_EFORMAT, ckpt_source_path(source, file), NULL,
+                     "the zip archive's end says that it has %u disks (it is one)", zip->n_disks);
+  if (n_torch == 0 || (zip->made_by == TORCH_MADE_BY && zip->needed == TORCH_NEEDED)) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EFORMAT, ckpt_source_path(source, file), NULL,
+                   "the zip archive's end states versions %04x and %04x (PyTorch writes %04x and %04x)", zip->made_by,
+                   zip->needed, TORCH_MADE_BY, TORCH_NEEDED);
 }
 
 uint64_t ckpt_zip_start(const ckpt_zip *zip) { return zip->start; }

@@ -28,17 +28,20 @@ enum {
 typedef struct ckpt_zip ckpt_zip;
 
 typedef struct ckpt_zip_entry {
-  const char *name;  /* terminated, without zero bytes; a folder's ends with a slash */
-  uint64_t header;   /* of its local header, in the file */
-  uint64_t offset;   /* of the payload, in the file */
-  uint64_t n_stored; /* bytes of the payload */
-  uint64_t n_bytes;  /* of the content */
-  uint64_t end;      /* where the next entry begins, or the directory, in the file */
-  uint32_t crc32;    /* of the content as recorded; PyTorch can be told to record 0 */
-  uint32_t time;     /* and date, as the directory has them */
-  uint16_t flags;    /* the same */
-  uint16_t method;   /* CKPT_ZIP_STORED or CKPT_ZIP_DEFLATED */
-  bool is_utf8;      /* the name is valid UTF-8; else bytes of code page 437 */
+  const char *name;                /* terminated, without zero bytes; a folder's ends with a slash */
+  uint64_t header;                 /* of its local header, in the file */
+  uint64_t offset;                 /* of the payload, in the file */
+  uint64_t n_stored;               /* bytes of the payload */
+  uint64_t n_bytes;                /* of the content */
+  uint64_t end;                    /* where the next entry begins, or the directory, in the file */
+  uint32_t crc32;                  /* of the content as recorded; PyTorch can be told to record 0 */
+  uint32_t time;                   /* and date, as the directory has them */
+  uint32_t attributes;             /* of the file it was, as its system has them: the low byte is that of DOS */
+  uint16_t made_by, needed, inner; /* versions of the format and the system; inner: attributes again */
+  uint16_t n_comment;
+  uint16_t flags;  /* as the directory has them */
+  uint16_t method; /* CKPT_ZIP_STORED or CKPT_ZIP_DEFLATED */
+  bool is_utf8;    /* the name is valid UTF-8; else bytes of code page 437 */
 } ckpt_zip_entry;
 
 /* Whether n_bytes begin like a zip archive: a local header, or the end of an empty one. */
@@ -65,7 +68,14 @@ const ckpt_zip_entry *ckpt_zip_find(const ckpt_zip *zip, const char *name); /* s
 
 /* For `verify`: checks the bytes around an entry's payload that reading does not need. These are the local header
  * (against the directory), its extra fields, which PyTorch fills with 'Z', the descriptor after the payload, and bytes
- * of no entry. EFORMAT names the entry; EIO, ENOMEM. */
-ckpt_status ckpt_zip_check(const ckpt_zip *zip, uint32_t number, ckpt_source *source, uint32_t file, ckpt_error *err);
+ * of no entry; and attributes, of which one lets PyTorch pass the content by. It adds
+ * 1 to *n_torch for an entry with PyTorch's own field. EFORMAT names the entry; EIO, ENOMEM. */
+ckpt_status ckpt_zip_check(const ckpt_zip *zip, uint32_t number, ckpt_source *source, uint32_t file, uint32_t *n_torch,
+                           ckpt_error *err);
+
+/* The same of what the ends state and no reader needs: how many disks there are, versions. n_torch: of all entries, as
+ * ckpt_zip_check has counted them: of PyTorch's archives each is one. */
+ckpt_status ckpt_zip_check_ends(const ckpt_zip *zip, uint32_t n_torch, ckpt_source *source, uint32_t file,
+                                ckpt_error *err);
 
 #endif

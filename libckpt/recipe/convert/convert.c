@@ -191,12 +191,21 @@ static ckpt_status add_tied(ckpt_plan *plan, const ckpt_index *from, const ckpt_
   return CKPT_OK;
 }
 
+/* What a run goes on from is rounded where a pattern names it, and that is said. */
+static ckpt_status say_cast_states(ckpt_output *output, const ckpt_name_list *states, ckpt_error *err) {
+  if (states->n == 0) return CKPT_OK;
+  CKPT_TRY(ckpt_index_note(output->described, false, err,
+                           "a pattern casts %zu tensor%s of the optimizer (%s): a run that goes on from %s is another",
+                           states->n, ckpt_plural(states->n), states->text, states->n == 1 ? "it" : "them"));
+  return CKPT_OK;
+}
+
 static ckpt_status add_rows(ckpt_plan *plan, uint32_t sink, const ckpt_index *from, ckpt_selection *selection,
                             bool is_quantized, totals *t, ckpt_error *err) {
   const ckpt_quantize_decisions *quantized = plan->outputs[sink].quantized;
   const ckpt_format *format = plan->outputs[sink].format;
   const bool keeps_graph = format->caps.graph && from->graph != NULL; /* which gets what it works with */
-  ckpt_name_list kept = {.n = 0};
+  ckpt_name_list kept = {.n = 0}, states = {.n = 0};
   const char *why_first = NULL;
   uint32_t n_widened = 0;
   for (uint32_t k = 0; k < from->n_tensors; k++) {
@@ -229,6 +238,8 @@ static ckpt_status add_rows(ckpt_plan *plan, uint32_t sink, const ckpt_index *fr
         selected.dtype != (ckpt_dtype)tensor->dtype) {
       if (!keeps_graph) status = ckpt_refuse_quantized(from, tensor, is_quantized, err);
       if (status == CKPT_OK) status = ckpt_expr_cast(&expr, plan, expr, selected.dtype, err);
+      const bool is_state = !ckpt_role_is_model((ckpt_role)tensor->role) && tensor->role != CKPT_ROLE_OTHER;
+      if (is_state) ckpt_name_list_add(&states, tensor->name);
     }
     if (status == CKPT_OK && from->stored_form != NULL && is_block_nowhere(format, expr)) {
       status = ckpt_expr_cast(&expr, plan, expr, CKPT_F32, err);
@@ -245,6 +256,7 @@ static ckpt_status add_rows(ckpt_plan *plan, uint32_t sink, const ckpt_index *fr
     t->is_asked = t->is_asked || expr->dtype == selected.dtype;
   }
   CKPT_TRY(say_kept(&plan->outputs[sink], from, &kept, why_first, t, err));
+  CKPT_TRY(say_cast_states(&plan->outputs[sink], &states, err));
   if (n_widened != 0)
     CKPT_TRY(ckpt_losses_add(&plan->outputs[sink].losses, err, "the blocks of %u tensor%s, which became f32, exactly",
                              n_widened, ckpt_plural(n_widened)));

@@ -265,7 +265,11 @@ static void print_values(ckpt_stream *out, const ckpt_format_values *values, boo
     for (size_t k = 0; k < values->n; k++) {
       const ckpt_format_value *value = &values->items[k];
       if (option->is_of_all != is_of_all || value->value == 0 || strcmp(value->name, option->name) != 0) continue;
-      if (option->most == 1)
+      size_t n = 0;
+      const char *word = option->words == NULL ? NULL : ckpt_format_word(option->words, value->value, &n);
+      if (word != NULL)
+        ckpt_stream_printf(out, ",\"%s\":\"%.*s\"", option->name, (int)n, word);
+      else if (option->most == 1)
         ckpt_stream_printf(out, ",\"%s\":true", option->name);
       else
         ckpt_stream_printf(out, ",\"%s\":%llu", option->name, (ull)value->value);

@@ -145,6 +145,13 @@ static bool is_master_alone(const ckpt_output *output) {
   return stage != NULL && ckpt_format_value_of(&output->options.values, stage) == stage->most;
 }
 
+/* What a row is before a rule of the user's rounded it: masters are made of that. */
+static ckpt_expr *before_cast(const trainer *t, ckpt_expr *expr) {
+  const bool is_cast = expr->op == &ckpt_op_cast;
+  ckpt_expr *from = is_cast ? expr->args[0] : expr;
+  return is_cast && from->index == t->from && ckpt_expr_tensor(from) != NULL && from->dtype != CKPT_F64 ? from : expr;
+}
+
 /* Gives a trained parameter a master. Where both are one, so are their rows, of which formats write one. */
 static ckpt_status settle(trainer *t, uint32_t i, ckpt_error *err) {
   const ckpt_tensor *parameter = &t->described->tensors[i], *leaf = leaf_of(t, i);
@@ -174,7 +181,7 @@ static ckpt_status settle(trainer *t, uint32_t i, ckpt_error *err) {
     t->n_own++;
     t->n_own_bytes += expr->n_bytes;
   }
-  CKPT_TRY(ckpt_expr_cast(&expr, t->plan, expr, CKPT_F32, err));
+  CKPT_TRY(ckpt_expr_cast(&expr, t->plan, before_cast(t, expr), CKPT_F32, err));
   if (is_alone) set_row(t, i, expr);
   return add_state(t, i, "master", CKPT_ROLE_MASTER, expr, err);
 }

@@ -256,7 +256,12 @@ static ckpt_status read_value(recorded *r, ckpt_json *json, void *into, ckpt_err
   const value_reader *to = into;
   bool is_set = false;
   uint32_t count = 0;
-  if (to->option->most == 1)
+  if (to->option->words != NULL) {
+    const char *word = NULL;
+    CKPT_TRY(read_word(r, json, &word, err));
+    count = (uint32_t)ckpt_format_word_number(to->option->words, word);
+    if (count == 0) return refuse(r, to->option->name, err);
+  } else if (to->option->most == 1)
     CKPT_TRY(read_flag(r, json, &is_set, err));
   else
     CKPT_TRY(read_count(r, json, &count, err));

@@ -12,10 +12,11 @@
 struct ckpt_selection {
   const ckpt_convert_options *options; /* the caller's: texts for messages */
   const char *include;
-  ckpt_pattern **match, **exclude, **casts; /* casts[i] NULL: every floating tensor */
+  ckpt_pattern **match, **exclude, **casts; /* casts[i] NULL: every floating tensor of the model */
   ckpt_renaming **rename;
   size_t n_match, n_exclude, n_rename;
   uint64_t *n_floats;       /* floating tensors that each cast rule matched */
+  uint64_t n_states;        /* floating tensors outside the model */
   uint64_t *n_cast;         /* floating tensors that each cast rule decided */
   uint64_t *n_steps, n_own; /* the patterns' budget; n_own where none was given */
   ckpt_left_out left_out;
@@ -121,11 +122,13 @@ static const char *name_at(const ckpt_tensor *tensor, size_t i) {
   return i == 0 ? tensor->name : tensor->aliases == NULL ? NULL : tensor->aliases[i - 1];
 }
 
-/* The first rule that matches. A count of steps is a float only by custom: no rule for all tensors rounds it. */
+/* The first rule that matches. A rule without a pattern is for the model: a run goes on from masters and states as they
+ * are. */
 static ckpt_status find_cast(ckpt_selection *s, const ckpt_tensor *tensor, ckpt_selected *out, ckpt_error *err) {
   bool is_decided = !ckpt_dtype_holds_floats((ckpt_dtype)tensor->dtype);
+  s->n_states += !is_decided && !ckpt_role_is_model((ckpt_role)tensor->role);
   for (size_t i = 0; i < s->options->n_casts; i++) {
-    bool matched = s->casts[i] == NULL && tensor->role != CKPT_ROLE_STEP;
+    bool matched = s->casts[i] == NULL && ckpt_role_is_model((ckpt_role)tensor->role);
     for (size_t k = 0; s->casts[i] != NULL && !matched && name_at(tensor, k) != NULL; k++)
       CKPT_TRY(ckpt_pattern_match(s->casts[i], name_at(tensor, k), &matched, err));
     s->n_floats[i] += matched && ckpt_dtype_holds_floats((ckpt_dtype)tensor->dtype);
@@ -245,6 +248,13 @@ ckpt_status ckpt_selection_finish(const ckpt_selection *selection, ckpt_error *e
       return ckpt_fail_option(err, CKPT_EINVAL, NULL, "dtype",
                               "'%s=%s' decides nothing: an earlier rule matches first (put it before)",
                               s->options->casts[i].pattern, ckpt_dtype_name(s->options->casts[i].dtype));
+  for (size_t i = 0; i < s->options->n_casts; i++)
+    if (s->casts[i] == NULL && s->n_floats[i] == 0 && s->n_states != 0)
+      return ckpt_fail_option(err, CKPT_EINVAL, NULL, "dtype",
+                              "'%s' is for the model, and of %llu floating tensor%s none is (a pattern names others: "
+                              "'*=%s')",
+                              ckpt_dtype_name(s->options->casts[i].dtype), (unsigned long long)s->n_states,
+                              ckpt_plural(s->n_states), ckpt_dtype_name(s->options->casts[i].dtype));
   return CKPT_OK;
 }
 

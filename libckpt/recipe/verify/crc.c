@@ -190,10 +190,13 @@ static ckpt_status check_record(checking *c, const opened *a, const ckpt_zip_ent
                            entry->name, sum, entry->crc32, (unsigned long long)entry->n_bytes);
 }
 
-/* The bytes around a record. */
-static ckpt_status check_around(checking *c, const opened *a, const ckpt_zip *zip, uint32_t number, ckpt_error *err) {
+/* The bytes around a record; past the last those of the ends. */
+static ckpt_status check_around(checking *c, const opened *a, const ckpt_zip *zip, uint32_t number, uint32_t *n_torch,
+                                ckpt_error *err) {
   ckpt_error defect = {0};
-  ckpt_status status = ckpt_zip_check(zip, number, a->source, a->file, &defect);
+  ckpt_status status = number == ckpt_zip_count(zip)
+                           ? ckpt_zip_check_ends(zip, *n_torch, a->source, a->file, &defect)
+                           : ckpt_zip_check(zip, number, a->source, a->file, n_torch, &defect);
   if (status == CKPT_OK) return CKPT_OK;
   if (status == CKPT_EFORMAT)
     return ckpt_findings_add_error(c->findings, err, CKPT_PROBLEM, ckpt_source_path(c->index->source, a->of->file),
@@ -247,10 +250,12 @@ static ckpt_status check_opened(checking *c, const opened *a, uint64_t offset, u
     if (err != NULL) *err = defect;
     return status;
   }
+  uint32_t n_torch = 0;
   for (uint32_t i = 0; i < ckpt_zip_count(zip) && status == CKPT_OK; i++) {
-    status = check_around(c, a, zip, i, err);
+    status = check_around(c, a, zip, i, &n_torch, err);
     if (status == CKPT_OK) status = check_record(c, a, ckpt_zip_at(zip, i), err);
   }
+  if (status == CKPT_OK) status = check_around(c, a, zip, ckpt_zip_count(zip), &n_torch, err);
   ckpt_zip_free(zip);
   return status;
 }

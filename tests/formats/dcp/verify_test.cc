@@ -319,5 +319,59 @@ TEST(DcpVerify, NumberedFilesOfAModelAreOfOneSet) {
   EXPECT_NE(problems({one}).find("1 of the 2 numbered files"), std::string::npos);
 }
 
+// A copy of fsdp4 whose metadata say `after` instead of `before`, which is as long, the first time behind `from`; the
+// problems that opening notes.
+std::vector<std::string> problems_with(const std::string &from, const std::string &before, const std::string &after) {
+  Folder folder;
+  std::filesystem::copy(kData + "fsdp4", folder.path(), std::filesystem::copy_options::recursive);
+  std::string bytes = slurp(folder / ".metadata");
+  const size_t at = bytes.find(before, bytes.find(from));
+  EXPECT_EQ(before.size(), after.size());
+  EXPECT_NE(at, std::string::npos) << before;
+  bytes.replace(at, after.size(), after);
+  spill(folder / ".metadata", bytes);
+  ckpt_error err = {};
+  IndexPointer index = open(folder.path(), &err);
+  if (index == nullptr) return {"cannot be opened: " + text_of(err)};
+  std::vector<std::string> problems;
+  for (const std::string &note : notes_of(index.get()))
+    if (note[0] == '!') problems.push_back(note.substr(2));
+  return problems;
+}
+
+// Names stand in state_dict_metadata, in planner_data and in storage_data: all of them are one, and a path is its name.
+TEST(DcpVerify, NamesAgree) {
+  EXPECT_EQ(problems_with("", "torch", "torch"), std::vector<std::string>());
+  EXPECT_EQ(
+      problems_with("planner_data", "model.2.weight", "model.3.weight"),
+      std::vector<std::string>({"planner_data has no path for what state_dict_metadata names (1 item: model.2.weight)",
+                                "planner_data has another path than the name says (1 item: model.3.weight)",
+                                "planner_data has paths for what was not saved: a rank's own objects are lost (1 item: "
+                                "model.3.weight)"}));
+  const std::vector<std::string> elsewhere = problems_with("planner_data",
+                                                           "\x08"
+                                                           "2.weight",
+                                                           "\x08"
+                                                           "3.weight");
+  EXPECT_EQ(elsewhere,
+            std::vector<std::string>({"planner_data has another path than the name says (1 item: model.2.weight)"}));
+  const std::vector<std::string> renamed = problems_with("", "model.2.weight", "model.3.weight");
+  EXPECT_FALSE(renamed.empty());
+}
+
+// PyTorch unpickles metadata whole, and loads nothing where it cannot find a class.
+TEST(DcpVerify, ClassesAreThoseOfPyTorch) {
+  for (const auto &[before, after] : std::vector<std::pair<std::string, std::string>>{
+           {"torch.distributed.checkpoint.metadata", "torch.distributed.checkpoint.metadatb"},
+           {"torch.distributed.checkpoint.metadata", "porch.distributed.checkpoint.metadata"},
+           {"pathlib", "pathlic"},
+           {"StorageMeta", "StorageMetb"},
+           {"PosixPath", "PosixPatg"}}) {
+    const std::vector<std::string> problems = problems_with("", before, after);
+    ASSERT_FALSE(problems.empty()) << after;
+    EXPECT_NE(problems[0].find("that PyTorch cannot find"), std::string::npos) << problems[0];
+  }
+}
+
 }  // namespace
 }  // namespace formats_testing

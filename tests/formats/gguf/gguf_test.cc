@@ -90,7 +90,9 @@ std::string verified(const Folder &folder, const std::string &bytes, Seen *seen)
 // What lies behind the last tensor is read by large windows, each of which is progress, and can be cancelled.
 TEST(Gguf, PaddingIsZero) {
   Folder folder;
-  const std::string whole = slurp(kData + "whole.gguf"), large = whole + std::string(5 << 20, '\0');
+  std::string whole = slurp(kData + "whole.gguf");
+  whole.replace(whole.find("tokenizer.ggml.tokens"), 21, "tokenizer.ggml.others");  // more than the embedding has
+  const std::string large = whole + std::string(5 << 20, '\0');
   Seen seen;
   EXPECT_EQ(verified(folder, large, &seen), "");
   EXPECT_GE(seen.total, 5U << 20);
@@ -108,6 +110,64 @@ TEST(Gguf, PaddingIsZero) {
   seen.cancel_at = 2 << 20;
   EXPECT_EQ(verified(folder, broken, &seen), "cancelled");
   EXPECT_LT(seen.read.back(), 4U << 20);
+}
+
+// A file whose u32 with this key is another.
+std::string with_u32(std::string bytes, const std::string &key, uint32_t value) {
+  const size_t at = bytes.find(key);
+  EXPECT_NE(at, std::string::npos) << key;
+  memcpy(&bytes[at + key.size() + 4], &value, sizeof value);
+  return bytes;
+}
+
+// llama.cpp counts on what the metadata says of the tensors, and refuses others.
+TEST(Gguf, MetadataIsThatOfTheTensors) {
+  Folder folder;
+  Seen seen;
+  const std::string whole = slurp(kData + "tiny-llama-f16.gguf");
+  EXPECT_EQ(verified(folder, whole, &seen), "");
+  EXPECT_EQ(verified(folder, with_u32(whole, "llama.block_count", 5), &seen),
+            "llama.block_count is 5, and 1 block has tensors (none of block 1): llama.cpp refuses the model");
+  EXPECT_EQ(verified(folder, with_u32(whole, "llama.block_count", 0), &seen),
+            "llama.block_count is 0, and there are tensors of later blocks: llama.cpp refuses the model");
+  EXPECT_NE(verified(folder, with_u32(whole, "llama.embedding_length", 17), &seen)
+                .find("columns, llama.embedding_length is 17"),
+            std::string::npos);
+  EXPECT_NE(verified(folder, slurp(kData + "whole.gguf"), &seen)
+                .find("it has 3 rows, tokenizer.ggml.tokens has 30 tokens: llama.cpp refuses the model"),
+            std::string::npos);
+}
+
+// A file of one tensor in MXFP4, of n blocks.
+std::string mxfp4(uint64_t n) {
+  const auto little = [](uint64_t value, size_t n_bytes) {
+    return std::string(reinterpret_cast<const char *>(&value), n_bytes);
+  };
+  std::string bytes = "GGUF" + little(3, 4) + little(1, 8) + little(0, 8) + little(1, 8) + "w" + little(1, 4) +
+                      little(32 * n, 8) + little(39, 4) + little(0, 8);
+  bytes.resize((bytes.size() + 31) / 32 * 32);
+  for (uint64_t i = 0; i < n; i++) bytes += std::string(17, 'x');
+  bytes.resize((bytes.size() + 31) / 32 * 32);
+  return bytes;
+}
+
+// What no reader looks at before the payload; and exponents that are NaN, which ggml takes for numbers.
+TEST(Gguf, PaddingOfTheHeaderAndExponentsAreLookedAt) {
+  Folder folder;
+  Seen seen;
+  std::string bytes = mxfp4(70000);
+  EXPECT_EQ(verified(folder, bytes, &seen), "");
+  const size_t payload = 64, block = 17;
+  bytes[payload + block * 69999] = bytes[payload + block * 3] = '\xff';
+  EXPECT_EQ(verified(folder, bytes, &seen),
+            "2 of its blocks have the exponent 255, which is NaN (the first is block 3; ggml reads numbers of 2^127 "
+            "there)");
+  bytes = mxfp4(1);
+  bytes[payload - 1] = 1;
+  spill(folder / "a.gguf", bytes);
+  EXPECT_EQ(notes_of(must_open(folder / "a.gguf").get()),
+            std::vector<std::string>({"! a.gguf: the padding between header and payload is not zero: 1 byte (no reader "
+                                      "looks there)"}));
 }
 
 // ---- reading ------------------------------------------------------------------------------------------------------

@@ -220,15 +220,24 @@ void flip(const std::string &path, const char *name, uint64_t at) {
   spill(path, bytes);
 }
 
-// In stage 3 nothing in a rank's file says whose it is: one under two ranks' names is told by what its archive records.
-// Ranks that have one value again and again may be the same.
+// A torch file's bytes as those of one that was saved under another name, as long as this one.
+std::string saved_as(std::string bytes, const std::string &was, const std::string &name) {
+  EXPECT_EQ(was.size(), name.size());
+  for (size_t at = 0; (at = bytes.find(was + "/", at)) != std::string::npos; at += name.size())
+    bytes.replace(at, name.size(), name);
+  return bytes;
+}
+
+// In stage 3 no field of a rank's file says whose it is, but the name that its archive was saved under does. One under
+// two ranks' names is told by what its archive records. Ranks that have one value again and again may be the same.
 TEST(Zero, FilesOfOneRankUnderTwoNamesAreFound) {
   Folder folder;
   std::filesystem::copy(kData + "stage3", folder / "stage3", std::filesystem::copy_options::recursive);
   const std::string first = folder / "stage3/global_step3/zero_pp_rank_0_mp_rank_00_optim_states.pt",
                     second = folder / "stage3/global_step3/zero_pp_rank_1_mp_rank_00_optim_states.pt";
+  const std::string zero = "zero_pp_rank_0_mp_rank_00_optim_states", one = "zero_pp_rank_1_mp_rank_00_optim_states";
   EXPECT_EQ(found_in(folder / "stage3", CKPT_PROBLEM).find("has the same records"), std::string::npos);
-  spill(second, slurp(first));
+  spill(second, saved_as(slurp(first), zero, one));
   EXPECT_EQ(found_in(folder / "stage3", CKPT_PROBLEM),
             ": has the same records as zero_pp_rank_0_mp_rank_00_optim_states.pt, by their sizes and CRCs: one rank's "
             "states in place of another's\n");
@@ -245,8 +254,32 @@ TEST(Zero, FilesOfOneRankUnderTwoNamesAreFound) {
   }
   EXPECT_NE(n, 0u);
   spill(first, bytes);
-  spill(second, bytes);
+  spill(second, saved_as(bytes, zero, one));
   EXPECT_EQ(found_in(folder / "stage3", CKPT_PROBLEM), "");
+}
+
+// Files of two ranks that have changed places, in every stage.
+TEST(Zero, FilesOfRanksThatChangedPlacesAreFound) {
+  for (const char *name : {"stage1", "stage3", "stage3-bf16", "tensor-stage3", "moe-stage1-bf16", "pipe-stage1"}) {
+    Folder folder;
+    const std::string tag = folder / "run/global_step3/";
+    std::filesystem::copy(kData + name, folder / "run", std::filesystem::copy_options::recursive);
+    EXPECT_EQ(found_in(folder / "run", CKPT_PROBLEM).find("saved as"), std::string::npos) << name;
+    EXPECT_EQ(found_in(folder / "run", CKPT_UNPROVEN).find("order"), std::string::npos) << name;
+    std::string a, b;
+    for (const auto &entry : std::filesystem::directory_iterator(tag)) {
+      const std::string file = entry.path().filename().string();
+      if (file.find("zero_pp_rank_0_mp_rank_00_optim") != std::string::npos) a = file;
+      if (file.find("zero_pp_rank_1_mp_rank_00_optim") != std::string::npos) b = file;
+    }
+    std::filesystem::rename(tag + a, tag + "kept");
+    std::filesystem::rename(tag + b, tag + a);
+    std::filesystem::rename(tag + "kept", tag + b);
+    const std::string found = found_in(folder / "run", CKPT_PROBLEM);
+    EXPECT_NE(found.find("was saved as " + b + ", as its archive says: a file in another's place"), std::string::npos)
+        << name << found;
+    EXPECT_NE(found.find("was saved as " + a), std::string::npos) << name << found;
+  }
 }
 
 // Each stage of a pipeline that has a tied module trains a copy, and each layer that is one has a file: the first is

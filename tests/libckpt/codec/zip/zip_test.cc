@@ -129,9 +129,11 @@ std::string checked(const std::string &bytes) {
   Opened opened(bytes);
   EXPECT_EQ(opened.status, CKPT_OK) << opened.message;
   ckpt_error err = {};
+  uint32_t n_torch = 0;
   for (uint32_t i = 0; opened.zip != nullptr && i < ckpt_zip_count(opened.zip); i++)
-    if (ckpt_zip_check(opened.zip, i, opened.source, 0, &err) != CKPT_OK) return err.message;
-  return "";
+    if (ckpt_zip_check(opened.zip, i, opened.source, 0, &n_torch, &err) != CKPT_OK) return err.message;
+  if (opened.zip != nullptr) ckpt_zip_check_ends(opened.zip, n_torch, opened.source, 0, &err);
+  return err.message;
 }
 
 std::string corpus(const std::string &name) {
@@ -169,6 +171,35 @@ TEST(Zip, AroundPayloads) {
   bytes = good;
   bytes[bytes.find("FB") + 2]++;
   EXPECT_EQ(checked(bytes), first + "its extra field is damaged (at 0)");
+  const size_t central = good.find("PK\1\2"), end64 = good.find("PK\6\6"), locator = good.find("PK\6\7");
+  const std::string plain = first + "the directory has versions, attributes or a comment that PyTorch does not write";
+  bytes = good;
+  bytes[central + 38] = 0x10;  // the folder bit of DOS
+  EXPECT_EQ(checked(bytes), first +
+                                "its attributes are those of a folder, whose content PyTorch passes by: it gives "
+                                "uninitialised memory (at 0)");
+  for (size_t at : {4, 5, 36, 37, 39, 40, 41}) {
+    bytes = good;
+    bytes[central + at] = 1;
+    EXPECT_EQ(checked(bytes), plain + " (at 0)") << at;
+  }
+  bytes = good;
+  bytes[4] = bytes[central + 6] = 20;
+  EXPECT_EQ(checked(bytes), plain + " (at 0)");
+  bytes = good;
+  bytes[central + 6] = 20;
+  EXPECT_EQ(checked(bytes), local);
+  bytes = good;
+  bytes[locator + 16] = 0;
+  EXPECT_EQ(checked(bytes), "the zip archive's end says that it has 0 disks (it is one)");
+  for (size_t at : {12, 13, 14, 15}) {
+    bytes = good;
+    bytes[end64 + at] = static_cast<char>(bytes[end64 + at] ^ 1);
+    EXPECT_NE(checked(bytes).find("the zip archive's end states versions"), std::string::npos) << at;
+  }
+  bytes = good;
+  bytes[bytes.find("FB")] = 'f';
+  EXPECT_NE(checked(bytes).find("lack the field that PyTorch pads them with"), std::string::npos);
   Archive hole = two();
   hole.entries = {{"a", "xyz"}, {"b", "in the way"}, {"c", ""}};
   bytes = hole.bytes();

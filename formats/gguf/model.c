@@ -1,0 +1,122 @@
+/* model.c - what the metadata of a GGUF file says of the model against its tensors, for `verify`: how many blocks there
+ * are, how wide the embedding is, how many tokens it has. llama.cpp counts on these, whatever the architecture, and
+ * refuses a model whose tensors are others; of those that this rule is not of nothing is said. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "formats/gguf/gguf.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/little.h"
+#include "libckpt/base/text.h"
+
+typedef unsigned long long ull;
+
+typedef struct model {
+  ckpt_findings *findings;
+  const ckpt_index *index;
+  const char *architecture, *path;
+} model;
+
+/* The value of ARCHITECTURE.key, or NULL. */
+static const ckpt_value *value_of(const model *m, const char *key) {
+  char full[256];
+  if ((size_t)snprintf(full, sizeof full, "%s.%s", m->architecture, key) >= sizeof full) return NULL;
+  const ckpt_meta *meta = ckpt_index_meta(m->index, full);
+  return meta == NULL ? NULL : meta->typed;
+}
+
+static bool number_of(const model *m, const char *key, uint32_t *out) {
+  const ckpt_value *value = value_of(m, key);
+  return value != NULL && ckpt_gguf_value_u32(value, out);
+}
+
+/* Elements of an array. */
+static ckpt_status count_of(const ckpt_value *array, uint64_t *out, ckpt_error *err) {
+  enum { HEAD_BYTES = 12 };
+  uint8_t head[HEAD_BYTES];
+  *out = 0;
+  if (array->n_bytes < HEAD_BYTES) return CKPT_OK;
+  if (array->source == NULL)
+    memcpy(head, array->bytes, sizeof head);
+  else
+    CKPT_TRY(ckpt_source_read(array->source, array->file, array->offset, head, sizeof head, err));
+  *out = ckpt_le64(head + 4);
+  return CKPT_OK;
+}
+
+/* The number of a block's tensor, "blk.N.": false for others. */
+static bool block_of(const char *name, uint64_t *out) {
+  static const char prefix[] = "blk.";
+  if (strncmp(name, prefix, sizeof prefix - 1) != 0) return false;
+  const char *digits = name + sizeof prefix - 1;
+  const size_t n = strspn(digits, "0123456789");
+  if (n == 0 || n > 9 || digits[n] != '.') return false;
+  *out = strtoull(digits, NULL, 10);
+  return true;
+}
+
+/* Blocks without tensors are left out of models whose blocks differ, which have a list of heads. */
+static ckpt_status check_blocks(const model *m, ckpt_error *err) {
+  uint32_t n_blocks;
+  uint64_t number, n_there = 0, most = 0;
+  const ckpt_tensor *beyond = NULL;
+  const ckpt_value *heads = value_of(m, "attention.head_count");
+  if (!number_of(m, "block_count", &n_blocks)) return CKPT_OK;
+  bool *is_there = calloc((size_t)m->index->n_tensors + 1, sizeof *is_there);
+  CKPT_TRY_ALLOC(is_there, err);
+  for (uint32_t i = 0; i < m->index->n_tensors; i++) {
+    if (!block_of(m->index->tensors[i].name, &number)) continue;
+    if (number >= n_blocks && beyond == NULL) beyond = &m->index->tensors[i];
+    if (number >= m->index->n_tensors) continue; /* with a gap, then */
+    n_there += !is_there[number];
+    is_there[number] = true;
+    if (number + 1 > most) most = number + 1;
+  }
+  uint64_t missing = 0;
+  while (missing < most && is_there[missing]) missing++;
+  free(is_there);
+  if (beyond != NULL)
+    return ckpt_findings_add(m->findings, err, CKPT_PROBLEM, m->path, beyond->name,
+                             "%s.block_count is %u, and there are tensors of later blocks: llama.cpp refuses the model",
+                             m->architecture, n_blocks);
+  if (n_there == 0 || n_there == n_blocks || (heads != NULL && heads->type == CKPT_GGUF_ARRAY)) return CKPT_OK;
+  return ckpt_findings_add(m->findings, err, CKPT_PROBLEM, m->path, NULL,
+                           "%s.block_count is %u, and %llu block%s tensors (none of block %llu): llama.cpp refuses the "
+                           "model",
+                           m->architecture, n_blocks, (ull)n_there, n_there == 1 ? " has" : "s have", (ull)missing);
+}
+
+/* Rows of the embedding are tokens, its columns what the metadata says. */
+static ckpt_status check_embedding(const model *m, ckpt_error *err) {
+  const ckpt_tensor *embedding = ckpt_index_find(m->index, "token_embd.weight");
+  const ckpt_meta *tokens = ckpt_index_meta(m->index, "tokenizer.ggml.tokens");
+  uint32_t n_columns, n_rows;
+  uint64_t n_tokens = 0;
+  if (embedding == NULL || embedding->rank != 2) return CKPT_OK;
+  if (number_of(m, "embedding_length", &n_columns) && value_of(m, "features_length") == NULL &&
+      n_columns != embedding->shape[1])
+    CKPT_TRY(ckpt_findings_add(m->findings, err, CKPT_PROBLEM, m->path, embedding->name,
+                               "it has %llu column%s, %s.embedding_length is %u", (ull)embedding->shape[1],
+                               ckpt_plural(embedding->shape[1]), m->architecture, n_columns));
+  if (tokens != NULL && tokens->typed != NULL && tokens->typed->type == CKPT_GGUF_ARRAY)
+    CKPT_TRY(count_of(tokens->typed, &n_tokens, err));
+  if (n_tokens != 0 && n_tokens != embedding->shape[0])
+    CKPT_TRY(ckpt_findings_add(m->findings, err, CKPT_PROBLEM, m->path, embedding->name,
+                               "it has %llu row%s, tokenizer.ggml.tokens has %llu token%s: llama.cpp refuses the model",
+                               (ull)embedding->shape[0], ckpt_plural(embedding->shape[0]), (ull)n_tokens,
+                               ckpt_plural(n_tokens)));
+  if (number_of(m, "vocab_size", &n_rows) && n_rows != embedding->shape[0])
+    return ckpt_findings_add(m->findings, err, CKPT_PROBLEM, m->path, embedding->name,
+                             "it has %llu row%s, %s.vocab_size is %u", (ull)embedding->shape[0],
+                             ckpt_plural(embedding->shape[0]), m->architecture, n_rows);
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_gguf_check_model(ckpt_findings *findings, const ckpt_index *index, ckpt_error *err) {
+  const ckpt_meta *architecture = ckpt_index_meta(index, CKPT_GGUF_ARCHITECTURE);
+  if (architecture == NULL || architecture->typed != NULL || index->defects.n != 0) return CKPT_OK;
+  const model m = {findings, index, architecture->value, ckpt_source_path(index->source, 0)};
+  CKPT_TRY(check_blocks(&m, err));
+  return check_embedding(&m, err);
+}

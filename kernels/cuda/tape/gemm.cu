@@ -1,0 +1,91 @@
+/* gemm.cu - the GEMM hook of CUDA: cuBLASLt in f32.
+ *
+ * Its matrices are column-major. A row-major c = op(a) op(b) is the column-major product of the same memory with a and
+ * b exchanged, and a bias for each column of ours is one for each row of its. */
+#include "kernels/cuda/tape/tape.cuh"
+
+typedef struct product {
+  const ckpt_cublas *lt;
+  cublasLtMatmulDesc_t desc;
+  cublasLtMatrixLayout_t a, b, c; /* a, b: exchanged */
+  cublasLtMatmulPreference_t preference;
+} product;
+
+/* The largest power of two, up to what the library asks for, that an address is a multiple of. */
+static uint32_t alignment_of(const void *at) {
+  uint32_t alignment = 256;
+  while ((uintptr_t)at % alignment != 0) alignment /= 2;
+  return alignment;
+}
+
+static cublasStatus_t describe(product *p, const ckpt_gemm *g) {
+  const cublasOperation_t first = g->is_b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+  const cublasOperation_t second = g->is_a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+  const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+  cublasStatus_t s = p->lt->desc_create(&p->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+  if (s == CUBLAS_STATUS_SUCCESS) s = p->lt->desc_set(p->desc, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first);
+  if (s == CUBLAS_STATUS_SUCCESS) s = p->lt->desc_set(p->desc, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second);
+  if (s != CUBLAS_STATUS_SUCCESS || g->bias == NULL) return s;
+  s = p->lt->desc_set(p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
+  if (s != CUBLAS_STATUS_SUCCESS) return s;
+  return p->lt->desc_set(p->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &g->bias, sizeof g->bias);
+}
+
+static cublasStatus_t lay_out(product *p, const ckpt_gemm *g) {
+  const uint64_t a_rows = g->is_b_transposed ? g->k : g->n, a_columns = g->is_b_transposed ? g->n : g->k;
+  const uint64_t b_rows = g->is_a_transposed ? g->m : g->k, b_columns = g->is_a_transposed ? g->k : g->m;
+  cublasStatus_t s = p->lt->layout_create(&p->a, CUDA_R_32F, a_rows, a_columns, (int64_t)g->ldb);
+  if (s == CUBLAS_STATUS_SUCCESS) s = p->lt->layout_create(&p->b, CUDA_R_32F, b_rows, b_columns, (int64_t)g->lda);
+  if (s == CUBLAS_STATUS_SUCCESS) s = p->lt->layout_create(&p->c, CUDA_R_32F, g->n, g->m, (int64_t)g->ldc);
+  return s;
+}
+
+static cublasStatus_t prefer(product *p, const ckpt_gemm *g) {
+  const struct {
+    cublasLtMatmulPreferenceAttributes_t attribute;
+    const void *at;
+  } pointers[] = {{CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, g->b},
+                  {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, g->a},
+                  {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, g->c},
+                  {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, g->c}};
+  const size_t n_workspace = CKPT_CUDA_WORKSPACE;
+  cublasStatus_t s = p->lt->preference_create(&p->preference);
+  if (s == CUBLAS_STATUS_SUCCESS)
+    s = p->lt->preference_set(p->preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &n_workspace,
+                              sizeof n_workspace);
+  for (size_t i = 0; i < sizeof pointers / sizeof *pointers && s == CUBLAS_STATUS_SUCCESS; i++) {
+    const uint32_t alignment = alignment_of(pointers[i].at);
+    s = p->lt->preference_set(p->preference, pointers[i].attribute, &alignment, sizeof alignment);
+  }
+  return s;
+}
+
+static cublasStatus_t multiply(product *p, ckpt_cuda *c, const ckpt_gemm *g) {
+  const float alpha = (float)g->alpha, beta = (float)g->beta;
+  cublasLtMatmulHeuristicResult_t found;
+  int n_found = 0;
+  cublasStatus_t s = describe(p, g);
+  if (s == CUBLAS_STATUS_SUCCESS) s = lay_out(p, g);
+  if (s == CUBLAS_STATUS_SUCCESS) s = prefer(p, g);
+  if (s == CUBLAS_STATUS_SUCCESS)
+    s = p->lt->heuristic(c->cublas, p->desc, p->a, p->b, p->c, p->c, p->preference, 1, &found, &n_found);
+  if (s == CUBLAS_STATUS_SUCCESS && n_found == 0) s = CUBLAS_STATUS_NOT_SUPPORTED;
+  if (s != CUBLAS_STATUS_SUCCESS) return s;
+  return p->lt->matmul(c->cublas, p->desc, &alpha, g->b, p->a, g->a, p->b, &beta, g->c, p->c, g->c, p->c, &found.algo,
+                       c->workspace, CKPT_CUDA_WORKSPACE, c->stream);
+}
+
+ckpt_status ckpt_cuda_gemm(ckpt_cuda *c, const ckpt_gemm *g, ckpt_error *err) {
+  product p = {};
+  p.lt = ckpt_cublas_get();
+  if (g->m == 0 || g->n == 0) return CKPT_OK;
+  const cublasStatus_t status = multiply(&p, c, g);
+  if (p.preference != NULL) (void)p.lt->preference_destroy(p.preference);
+  if (p.c != NULL) (void)p.lt->layout_destroy(p.c);
+  if (p.b != NULL) (void)p.lt->layout_destroy(p.b);
+  if (p.a != NULL) (void)p.lt->layout_destroy(p.a);
+  if (p.desc != NULL) (void)p.lt->desc_destroy(p.desc);
+  if (status == CUBLAS_STATUS_SUCCESS) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EIO, NULL, NULL, "cuBLASLt gave %d for a product of %zu x %zu x %zu", (int)status, g->m,
+                   g->n, g->k);
+}
