@@ -443,6 +443,8 @@ typedef struct ckpt_convert_options {
   const ckpt_format_value *values; /* options of the output's format, each name once */
   size_t n_values;
   const char *pre; /* of GGUF from another dialect: llama.cpp's name of the pre-tokenizer; NULL: as it is recognised */
+  const char *graph_weights; /* path of the checkpoint that the graph was exported from, or NULL */
+  bool partial;              /* parameters of the graph or the input may lack their counterpart */
 } ckpt_convert_options;
 
 /* Converts and commits. Fails like ckpt_open and ckpt_plan_run, and with EINVAL for options that the output's format

@@ -39,7 +39,8 @@ lib.ckpt_error_text.argtypes, lib.ckpt_error_text.restype = [c.POINTER(Error), c
 
 def check(status, err):
     if status != 0:
-        raise OSError(lib.ckpt_error_text(err, c.create_string_buffer(2048), 2048).decode())
+        text = c.create_string_buffer(2048)  # the call's result points into it
+        raise OSError(lib.ckpt_error_text(err, text, len(text)).decode())
 
 
 def read(index, tensor, bits):

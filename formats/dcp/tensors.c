@@ -195,8 +195,7 @@ static ckpt_status find_strides(ckpt_dcp_adder *a, ckpt_extent *extent, const ch
   CKPT_TRY(ckpt_torch_record_layout(&record, &layout, a->index->source, extent->file, extent->offset, extent->n_stored,
                                     err));
   CKPT_TRY(check_layout(a, extent, &layout, tensor, counts, err));
-  if (layout.signs != 0)
-    return take_dense(&layout, counts, strides, "a conjugate or a negative", err);
+  if (layout.signs != 0) return take_dense(&layout, counts, strides, "a conjugate or a negative", err);
   if (!ckpt_product_u64(counts, layout.rank, &n_bytes) || !ckpt_mul_u64(n_bytes, block_bytes, &n_bytes) ||
       n_bytes > record.n_bytes) /* PyTorch makes a copy of a view before it saves it */
     return ckpt_fail(err, CKPT_EFORMAT, ckpt_source_path(a->index->source, extent->file), NULL,

@@ -4,6 +4,7 @@
  *   model-00001-of-00003.safetensors ...   shards, and
  *   model.safetensors.index.json           {"metadata":{...},"weight_map":{"<tensor>":"<shard>",...}}
  *   pytorch_model.bin, or shards with pytorch_model.bin.index.json: where no safetensors file is
+ *   adapter_model.bin                      of PEFT, with adapter_config.json: where there is none of these
  *   pytorch_model_fsdp.bin                 what accelerate gathers of FSDP: where there is none of these
  *   config.json, tokenizer.json, ...       side files, carried as bytes
  *
@@ -49,9 +50,13 @@ static bool has_file(const ckpt_probe *p, const char *name) {
   return false;
 }
 
+static bool has_adapter(const ckpt_probe *p) {
+  return has_file(p, CKPT_HF_ADAPTER) && has_file(p, "adapter_config.json");
+}
+
 static bool probe(const ckpt_probe *p) {
   if (!p->is_folder) return is_index_text(p->head, p->n_head);
-  return has_safetensors(p) || has_file(p, CKPT_HF_TORCH) || has_file(p, CKPT_HF_TORCH_INDEX) ||
+  return has_safetensors(p) || has_file(p, CKPT_HF_TORCH) || has_file(p, CKPT_HF_TORCH_INDEX) || has_adapter(p) ||
          has_file(p, CKPT_HF_FSDP);
 }
 
@@ -212,8 +217,10 @@ static ckpt_status read_weights(ckpt_index *index, const ckpt_probe *p, const ch
   }
   if (has_file(p, usual)) return read_single(index, usual, err);
   if (!has_safetensors(p)) {
-    if (!has_file(p, CKPT_HF_TORCH_INDEX))
-      return read_single(index, has_file(p, CKPT_HF_TORCH) ? CKPT_HF_TORCH : CKPT_HF_FSDP, err);
+    if (!has_file(p, CKPT_HF_TORCH_INDEX)) {
+      const char *other = has_adapter(p) ? CKPT_HF_ADAPTER : CKPT_HF_FSDP;
+      return read_single(index, has_file(p, CKPT_HF_TORCH) ? CKPT_HF_TORCH : other, err);
+    }
     CKPT_TRY(ckpt_hf_read_shards(index, CKPT_HF_TORCH_INDEX, err));
     return note_both(index, p, CKPT_HF_TORCH, CKPT_HF_TORCH_INDEX, err);
   }

@@ -9,6 +9,8 @@
 #define CKPT_HF_INDEX_SUFFIX ".safetensors.index.json"
 #define CKPT_HF_TORCH "pytorch_model.bin" /* older weights, where there is no safetensors file */
 #define CKPT_HF_TORCH_INDEX "pytorch_model.bin.index.json"
+#define CKPT_HF_ADAPTER \
+  "adapter_model.bin" /* a PEFT adapter's, beside its adapter_config.json, where there is neither */
 #define CKPT_HF_FSDP "pytorch_model_fsdp.bin" /* what accelerate gathers of FSDP, where there is neither */
 
 /* Adds a file of the source to the index, safetensors or what torch.save writes, as its content says. As

@@ -34,13 +34,13 @@ typedef struct ckpt_stream_decoder {
 
 /* The one record of an archive. */
 typedef struct ckpt_record {
-  uint64_t offset;                /* of the payload: in the file, or in the archive that was searched forwards */
-  uint64_t n_stored;              /* bytes of the payload */
-  uint64_t n_bytes;               /* of the record; UINT64_MAX where an archive read forwards says so only behind it */
-  bool is_deflated;               /* else stored */
-  bool is_big_endian;             /* elements are to be swapped */
-  ckpt_dtype dtype;               /* as the archive says; NONE: it does not */
-  uint8_t signs;                  /* that are turned: ckpt_extent_signs */
+  uint64_t offset;    /* of the payload: in the file, or in the archive that was searched forwards */
+  uint64_t n_stored;  /* bytes of the payload */
+  uint64_t n_bytes;   /* of the record; UINT64_MAX where an archive read forwards says so only behind it */
+  bool is_deflated;   /* else stored */
+  bool is_big_endian; /* elements are to be swapped */
+  ckpt_dtype dtype;   /* as the archive says; NONE: it does not */
+  uint8_t signs;      /* that are turned: ckpt_extent_signs */
 } ckpt_record;
 
 /* How a tensor lies in its record, in elements. */

@@ -25,10 +25,7 @@ typedef enum ckpt_decoder {
 
 /* Conjugates and negatives of what is stored. Numbers are counted from the decoded range's first byte, so that in
  * complex dtypes the odd ones are imaginary parts. */
-typedef enum ckpt_extent_signs {
-  CKPT_SIGNS_EVEN = 1,
-  CKPT_SIGNS_ODD = 2
-} ckpt_extent_signs;
+typedef enum ckpt_extent_signs { CKPT_SIGNS_EVEN = 1, CKPT_SIGNS_ODD = 2 } ckpt_extent_signs;
 
 typedef enum ckpt_extent_form {
   CKPT_EXTENT_FLAT,

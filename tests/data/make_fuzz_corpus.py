@@ -106,6 +106,35 @@ for name, files in ("optimizer-numbered", trained), ("optimizer-named", gathered
     write("open", name, folder(stored))
 write("open", "subfolder", folder({"checkpoint-5/model.safetensors": one, "sub/b.safetensors": one}))
 
+# fuzz_adapter: options; which name, and is it only a header; length; bytes.
+PARTS = ["base/model.safetensors", "base/config.json", "a/adapter_model.safetensors", "a/adapter_config.json",
+         "b/adapter_model.safetensors", "b/adapter_config.json", "a/tokenizer.json", "b/tokenizer.json"]
+NAMES, OPEN_NAMES = PARTS, NAMES
+
+
+def adapter(name, options, config, tensors, other=None, base=None, base_config=llama % "false"):
+    pair = {"model.layers.0.self_attn.q_proj.weight": ("BF16", [4, 2], 16), "model.embed_tokens.weight": ("F16", [4, 2], 16)}
+    files = {PARTS[0]: header(base or pair), PARTS[1]: base_config, PARTS[2]: header(tensors), PARTS[3]: config}
+    files.update({PARTS[4]: header(other or tensors), PARTS[5]: config, PARTS[6]: "{}", PARTS[7]: "{}"})
+    write("adapter", name, bytes([options]) + folder(files))
+
+
+peft, at = '{"peft_type":"LORA","r":1,"lora_alpha":2%s}', "base_model.model.model.layers.0.self_attn.q_proj."
+lora = {at + "lora_A.weight": ("F32", [1, 2], 8), at + "lora_B.weight": ("F32", [4, 1], 16)}
+below = "base_model.model.model.embed_tokens."
+adapter("linear", 0, peft % "", lora)
+adapter("targets", 24, peft % ',"target_modules":["q_proj"],"rank_pattern":{"q.*":1},"alpha_pattern":{"x|q_proj":3}', lora)
+adapter("dora", 0, peft % ',"use_dora":true', dict(lora, **{at + "lora_magnitude_vector": ("F16", [4], 8)}))
+adapter("embedding", 1, peft % "", {below + "lora_embedding_A": ("F32", [1, 4], 16), below + "lora_embedding_B": ("F32", [2, 1], 8)},
+        base_config=llama % "true")
+adapter("rows", 0, peft % ',"trainable_token_indices":[3,1]', {below + "token_adapter.trainable_tokens_delta": ("F32", [2, 2], 16)})
+adapter("saved", 0, peft % ',"modules_to_save":["score"]', {"base_model.model.score.weight": ("F32", [2, 2], 16), below + "weight": ("F16", [6, 2], 24)})
+adapter("experts", 0, peft % ',"target_parameters":["mlp.experts.down_proj"]',
+        {"base_model.model.m.mlp.experts.lora_A.weight": ("F32", [2, 2], 16), "base_model.model.m.mlp.experts.lora_B.weight": ("F32", [2, 2], 16)},
+        base={"m.mlp.experts.down_proj": ("BF16", [2, 2, 2], 16)}, base_config='{"model_type":"x"}')
+adapter("two", 0, peft % "", lora, other={below + "weight": ("F16", [4, 2], 16)})
+NAMES = OPEN_NAMES
+
 zero = "ckpt1:" + "00" * 32
 write("manifest", "two", """{"ckpt_manifest": 1, "digest": "%s", "names": "stored", "include": "model", "cast": "f32", "tensors": [
  {"name": "a", "dtype": "bf16", "shape": [2, 3], "digest": "%s"},

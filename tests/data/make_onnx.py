@@ -2,6 +2,7 @@
 
 legacy.onnx       torch.onnx.export(dynamo=False), opset 17: transposed weights under names of its own, Constant nodes
 dynamo.onnx       torch.onnx.export(dynamo=True), opset 18; paths in its stack traces are taken out
+weights.safetensors  the state dict that both were exported from
 external/         the same by onnx.save_model with all data in weights.data
 types.onnx        an initializer of every type as raw_data, another in its typed field
 nested.onnx       Constant nodes, If branches with initializers and constants, a function, ConstantOfShape,
@@ -24,6 +25,7 @@ import numpy as np
 import onnx
 import torch
 from onnx import TensorProto, helper, numpy_helper
+from safetensors.torch import save_file
 
 here = os.path.dirname(os.path.abspath(__file__))
 out = sys.argv[1] if len(sys.argv) > 1 else os.path.join(here, "onnx")
@@ -64,6 +66,7 @@ def save(model, name):
 def torch_models():
     torch.manual_seed(1)
     model, x = Model().eval(), torch.randint(0, 50, (2, 7))
+    save_file(model.state_dict(), os.path.join(out, "weights.safetensors"))
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "model.onnx")
         torch.onnx.export(model, (x,), path, dynamo=False, opset_version=17, input_names=["x"], output_names=["y"],

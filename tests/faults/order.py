@@ -19,8 +19,8 @@ FORMER = {"o/model-%05d-of-00002.safetensors" % i: "old" for i in (1, 2)}
 CASES = [
     ("convert IN -o o.safetensors", {}),
     ("convert IN -o o.safetensors --force", {"o.safetensors": "old"}),
-    ("convert IN -o o.onnx --external-data", {}),
-    ("convert IN -o o.onnx --external-data --force", {"o.onnx": "old", "o.onnx.data": "old"}),
+    ("convert ONNX -o o.onnx --external-data", {}),
+    ("convert ONNX -o o.onnx --external-data --force", {"o.onnx": "old", "o.onnx.data": "old"}),
     ("convert IN -o o", {}),
     ("convert IN -o o --shard-size 100KB", {"o/": ""}),
     ("convert IN -o o --force", {**FORMER, "o/config.json": "{}"}),
@@ -103,7 +103,8 @@ def problems_of(arguments, before, fault, base):
         if not name.endswith("/"):
             with open(os.path.join(work, name), "w") as f:
                 f.write(text)
-    command = [os.path.join(DATA, "llama-tiny") if a == "IN" else a for a in arguments.split()]
+    inputs = {"IN": os.path.join(DATA, "llama-tiny"), "ONNX": os.path.join(DATA, "onnx", "dynamo.onnx")}
+    command = [inputs.get(a, a) for a in arguments.split()]
     done = subprocess.run([CKPT, *command], cwd=work, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
                           env=dict(os.environ, LD_PRELOAD=FAULT_SO, CKPT_FAULT=fault, CKPT_FAULT_LOG=log))
     if done.returncode != 0:

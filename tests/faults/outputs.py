@@ -303,9 +303,10 @@ def check_interrupted_pair(base):
     for name in old + [".m.onnx.data.ckpt-tmp.abcde4"]:
         write(os.path.join(base, name))
     check("the folder", ckpt("ls", base), 1, out + ": is not there", *old)
-    check("no --force", ckpt("convert", LLAMA, "-o", out), 0, "removed what an interrupted run left: .m.onnx.data.ckpt-tmp",
+    model = os.path.join(DATA, "onnx", "dynamo.onnx")
+    check("no --force", ckpt("convert", model, "-o", out), 0, "removed what an interrupted run left: .m.onnx.data.ckpt-tmp",
           "at %s, and its data at %s (the next --force removes both)" % tuple(old))
-    check("the next --force", ckpt("convert", LLAMA, "-o", out, "--force"), 0, "removed what interrupted runs left")
+    check("the next --force", ckpt("convert", model, "-o", out, "--force"), 0, "removed what interrupted runs left")
     expect("nothing is left", os.listdir(base) == ["m.onnx"], os.listdir(base))
     os.remove(out)
 

@@ -196,6 +196,29 @@ def test_names_as_they_occur(folder):
         wanted = digest
 
 
+def test_dtypes_and_files_of_adapters(folder):
+    """Adapters in f16, bf16 and f32, and torch files, over one base."""
+    wrapped = wrap(llama, folder, target_modules=LINEARS)
+    for dtype in torch.float16, torch.bfloat16, torch.float32:
+        for parameter in wrapped.parameters():
+            if parameter.requires_grad:
+                parameter.data = parameter.data.to(dtype).float()
+    digests = set()
+    for dtype, safe in (torch.float32, True), (torch.bfloat16, True), (torch.float32, False), (torch.bfloat16, False):
+        state = {n: t.to(dtype) for n, t in peft.get_peft_model_state_dict(wrapped).items()}
+        at = f"{folder}/{dtype}-{safe}"
+        os.makedirs(at)
+        with open(folder + "/adapter/adapter_config.json") as config, open(at + "/adapter_config.json", "w") as copy:
+            copy.write(config.read())
+        if safe:
+            import safetensors.torch
+            safetensors.torch.save_file(state, at + "/adapter_model.safetensors")
+        else:
+            torch.save(state, at + "/adapter_model.bin")
+        digests.add(ckpt("hash", folder + "/base", "--adapter", at).split()[0])
+    assert len(digests) == 1
+
+
 def test_what_peft_calls_otherwise_is_refused(folder):
     torch.manual_seed(1)
     llama().save_pretrained(folder + "/base")

@@ -3,6 +3,7 @@ onnx's checker passes and that ONNX Runtime computes the same numbers with.
 """
 import glob
 import hashlib
+import json
 import os
 import shutil
 
@@ -454,15 +455,48 @@ def test_checksums_of_files_outside(folder):
     assert "its SHA-1 is " in ckpt("verify", path, status=1)
 
 
-def test_weights_alone_are_a_model_that_onnx_reads(folder):
+def test_weights_alone_are_no_model(folder):
     weights, model = os.path.join(folder, "w.safetensors"), os.path.join(folder, "w.onnx")
     ckpt("convert", os.path.join(DATA, "dynamo.onnx"), "-o", weights)
-    ckpt("convert", weights, "-o", model)
-    check(model)
-    assert tensors(model) == tensors(os.path.join(DATA, "dynamo.onnx"))
-    assert digest(weights) == digest(model)
-    with open(model, "rb") as file:
-        assert onnx.load(model).SerializeToString() == file.read()
+    said = json.loads(ckpt("convert", weights, "-o", model, "--json", status=1))
+    assert "has no graph" in said["error"]["message"], said
+    assert not os.path.exists(model)
+
+
+def test_tuned_weights_in_exported_graphs(folder):
+    """Of both exporters: what they store transposed under names of their own is found, and the numbers are torch's."""
+    command.need("torch", "onnxscript", "safetensors")
+    import torch
+    from safetensors.torch import save_file
+
+    model, (few,) = transformer()
+    with torch.no_grad():  # as trained: of equal weights an exporter stores one
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) / 10)
+    ids = torch.randint(0, 50, (2, 16))  # as many as there are positions: fewer and the exporter stores a slice of them
+    old, tuned = (os.path.join(folder, name + ".safetensors") for name in ("old", "tuned"))
+    graphs = {"new": {"dynamo": True, "external_data": False}, "old": {"dynamo": False, "opset_version": 17}}
+    for kind, options in graphs.items():
+        torch.onnx.export(model, (ids,), os.path.join(folder, kind + ".onnx"), input_names=["ids"], **options)
+    save_file(model.state_dict(), old)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(0.5).add_(torch.randn_like(parameter) / 50)
+        wanted = model(ids).numpy()
+    save_file(model.state_dict(), tuned)
+    cut = os.path.join(folder, "cut.onnx")
+    torch.onnx.export(model, (few,), cut, input_names=["ids"], **graphs["new"])
+    options = ["--graph", cut, "--graph-weights", old, "-o", cut + ".out.onnx", "--json"]
+    assert json.loads(ckpt("convert", tuned, *options, status=1))["error"]["tensor"] is not None
+    for kind in graphs:
+        graph, out = os.path.join(folder, kind + ".onnx"), os.path.join(folder, kind + "-tuned.onnx")
+        said = json.loads(ckpt("convert", tuned, "--graph", graph, "-o", out, "--json", status=1))["error"]["message"]
+        assert "would keep the values that the graph has" in said and "--graph-weights" in said, said
+        ckpt("convert", tuned, "--graph", graph, "--graph-weights", old, "-o", out)
+        check(out)
+        session = onnxruntime.InferenceSession(out, providers=["CPUExecutionProvider"])
+        found = session.run(None, {"ids": ids.numpy()})[0]
+        assert np.abs(found - wanted).max() < 1e-5 * np.abs(wanted).max(), kind
 
 
 command.main(globals())

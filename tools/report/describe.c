@@ -180,8 +180,6 @@ static ckpt_status describe_notes(const ckpt_described *d, const ckpt_output *ou
     CKPT_TRY(add_note(d, output, &next, "no config.json, transformers cannot load this folder (--like MODEL)", err));
   if (output->format->caps.typed_metadata && ckpt_index_metadata(output->described, CKPT_GGUF_ARCHITECTURE) == NULL)
     CKPT_TRY(add_note(d, output, &next, "no " CKPT_GGUF_ARCHITECTURE ", llama.cpp cannot load this file", err));
-  if (output->format->caps.graph && output->described->graph == NULL)
-    CKPT_TRY(add_note(d, output, &next, "no graph, ONNX Runtime cannot run this model (--graph MODEL)", err));
   if (output->is_of_none)
     CKPT_TRY(
         add_note(d, output, &next, "no digest, for none of its tensors is the model's (ckpt hash --include all)", err));

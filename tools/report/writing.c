@@ -24,7 +24,7 @@ typedef struct job {
   ckpt_args *args;
   const ckpt_writing *writing;
   ckpt_input input;
-  ckpt_index *graph; /* the model of --graph, or NULL */
+  ckpt_index *graph, *graph_weights; /* the models of these options, or NULL */
   ckpt_convert_options options;
   ckpt_convert_target *targets;
   ckpt_convert_request request;
@@ -85,7 +85,11 @@ static ckpt_status open_graph(job *j, ckpt_error *err) {
   const ckpt_open_options options = {.struct_size = sizeof options,
                                      .stored_names = ckpt_args_of(j->args, "names", 0) != NULL};
   const char *path = j->writing->selection.graph;
+  const char *old = j->writing->selection.graph_weights;
+  if (path == NULL && (old != NULL || j->writing->selection.partial))
+    return ckpt_args_fail(j->args, err, "%s is for --graph MODEL", old != NULL ? "--graph-weights" : "--partial");
   if (path == NULL) return CKPT_OK;
+  if (old != NULL) CKPT_TRY(ckpt_open(&j->graph_weights, old, &options, err));
   if (j->input.like != NULL) return ckpt_args_fail(j->args, err, "--like with --graph: the graph's model is the one");
   CKPT_TRY(ckpt_open(&j->graph, path, &options, err));
   if (j->graph->graph != NULL) return CKPT_OK;
@@ -118,6 +122,7 @@ static ckpt_status make_request(job *j, ckpt_error *err) {
                                       .like = j->input.like,
                                       .like_path = like == NULL ? NULL : like->text,
                                       .graph = j->graph,
+                                      .graph_weights = j->graph_weights,
                                       .targets = j->targets,
                                       .n_targets = n,
                                       .options = &j->options,
@@ -147,6 +152,15 @@ static ckpt_status plan_receipt(job *j, ckpt_error *err) {
   return ckpt_receipt_plan(j->plan, &j->request, err);
 }
 
+/* Split and join only cut: a model that GGUF would name anew, or GGUF has named, is another model in another format. */
+static ckpt_status check_same_names(const job *j, const ckpt_output *output, ckpt_error *err) {
+  const bool only_cuts = j->writing->is_split || (j->writing->is_one_file && !j->writing->quantizes);
+  if (!only_cuts || ckpt_caps_of(j->input.index).presets == output->format->caps.presets) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EUNSUPPORTED, output->path, NULL,
+                   "would be %s, and %s is %s, which %s does not change (ckpt convert)", output->format->name,
+                   j->input.index->path, j->input.index->format, j->args->verb->name);
+}
+
 /* What the verb writes, a file or a folder, against what the outputs are called. */
 static ckpt_status check_forms(const job *j, ckpt_error *err) {
   for (uint32_t i = 0; i < j->plan->n_outputs; i++) {
@@ -157,6 +171,11 @@ static ckpt_status check_forms(const job *j, ckpt_error *err) {
     if (j->writing->is_one_file && !is_plain(j->writing, &j->targets[i]) && output->options.is_folder)
       return ckpt_args_fail(j->args, err, "writes one file, and %s would be a folder (name it *.safetensors or *.gguf)",
                             output->path);
+    CKPT_TRY(check_same_names(j, output, err));
+    if (output->format->caps.graph && output->described->graph == NULL)
+      return ckpt_fail(err, CKPT_EUNSUPPORTED, j->input.index->path, NULL,
+                       "has no graph, and nobody can run an %s model without one (--graph MODEL.onnx)",
+                       output->format->name);
     if (j->writing->is_folder && named != NULL && !named->caps.is_folder)
       return ckpt_args_fail(j->args, err, "writes a folder, and %s is named as a file", output->path);
     if (j->writing->is_whole && output->format->caps.ranks)
@@ -422,6 +441,7 @@ int ckpt_writing_run(ckpt_args *args, const ckpt_writing *writing) {
   ckpt_plan_free(j.plan);
   ckpt_input_close(&j.input);
   ckpt_index_free(j.graph);
+  ckpt_index_free(j.graph_weights);
   return status == CKPT_OK ? CKPT_EXIT_DONE : ckpt_report_error(args, &err);
 }
 

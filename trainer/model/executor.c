@@ -24,7 +24,8 @@ struct ckpt_executor {
   char *arena, *state; /* of the device */
   char *parameters, *gradients;
   const ckpt_parameter_place *places; /* the caller's; NULL: parameters are in the flat buffers */
-  char *log_probabilities;            /* of the host: one a token */
+  ckpt_axis_group *axes[CKPT_N_MESH_AXES];
+  char *log_probabilities; /* of the host: one a token */
 };
 
 /* ---- the plan -------------------------------------------------------------------------------------------------------
@@ -100,8 +101,24 @@ static ckpt_status fill_states(ckpt_executor *x, ckpt_error *err) {
   return CKPT_OK;
 }
 
+/* Every collective has its group. */
+static ckpt_status check_axes(const ckpt_executor *x, ckpt_error *err) {
+  for (uint32_t i = 0; i < x->model->tape.n_entries; i++) {
+    const ckpt_tape_entry *entry = &x->model->tape.entries[i];
+    const ckpt_axis_group *group = ckpt_tape_ops[entry->op]->is_collective ? x->axes[entry->attributes.axis] : NULL;
+    if (!ckpt_tape_ops[entry->op]->is_collective || (group != NULL && group->size == entry->attributes.axis_size))
+      continue;
+    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "a group of %u ranks is needed for axis %s, not %u",
+                     entry->attributes.axis_size, ckpt_mesh_names[entry->attributes.axis],
+                     group == NULL ? 0 : group->size);
+  }
+  return CKPT_OK;
+}
+
 static ckpt_status allocate_all(ckpt_executor *x, const ckpt_executor_options *options, ckpt_error *err) {
   x->places = options->places;
+  for (uint32_t i = 0; i < CKPT_N_MESH_AXES; i++) x->axes[i] = options->axes[i];
+  CKPT_TRY(check_axes(x, err));
   x->owns_parameters = options->parameters == NULL && x->places == NULL;
   x->owns_gradients = options->gradients == NULL && x->has_backward && x->places == NULL;
   x->parameters = (char *)options->parameters;
@@ -241,7 +258,7 @@ static void *place_of(ckpt_executor *x, const ckpt_planned_buffer *buffer, uint6
 }
 
 static uint64_t used_bytes(const ckpt_executor *x, uint32_t value, size_t n_tokens) {
-  uint64_t n = n_tokens * ckpt_tape_columns(&x->model->tape, value) * x->limits.real_bytes;
+  uint64_t n = ckpt_tape_elements(&x->model->tape.values[value], n_tokens) * x->limits.real_bytes;
   return (n + CKPT_PLAN_ALIGNMENT - 1) / CKPT_PLAN_ALIGNMENT * CKPT_PLAN_ALIGNMENT;
 }
 
@@ -261,9 +278,23 @@ static void *gradient_of(ckpt_executor *x, const ckpt_tape_call *call, uint32_t 
   return place_of(x, buffer, used_bytes(x, number, call->n_tokens));
 }
 
-static void give_parameters(ckpt_executor *x, ckpt_tape_call *call) {
+/* The gradient of a gathered parameter is added to: it begins with zeros. */
+static void *gathered_gradient(ckpt_executor *x, const ckpt_tape_call *call, uint32_t value, uint32_t step) {
+  const ckpt_planned_buffer *buffer = &x->plan.buffers[x->plan.n_values + value];
+  void *gradient = gradient_of(x, call, value, step);
+  if (gradient != NULL && buffer->first == step)
+    x->device->table->fill_zero(x->device, gradient, (size_t)used_bytes(x, value, call->n_tokens));
+  return gradient;
+}
+
+static void give_parameters(ckpt_executor *x, ckpt_tape_call *call, uint32_t number) {
   for (uint32_t i = 0; i < call->entry->n_parameters; i++) {
     const ckpt_tape_value *value = &x->model->tape.values[call->entry->parameters[i]];
+    if (value->residency == CKPT_RESIDES_ACTIVATION) { /* gathered */
+      call->parameters[i] = value_of(x, call, call->entry->parameters[i], number);
+      call->d_parameters[i] = gathered_gradient(x, call, call->entry->parameters[i], number);
+      continue;
+    }
     if (x->places != NULL) {
       call->parameters[i] = x->places[value->parameter].weights;
       call->d_parameters[i] = x->places[value->parameter].gradients;
@@ -314,12 +345,13 @@ static ckpt_status run_step(ckpt_executor *x, const run *r, uint32_t number, boo
                          .batch = r->batch,
                          .n_tokens = r->n_tokens,
                          .state = x->state + x->plan.states[entry_number],
+                         .axes = x->axes,
                          .loss_rows = (size_t)x->limits.loss_rows,
                          .scale = r->scale,
                          .is_training = r->is_training};
   for (uint32_t i = 0; i < entry->n_in; i++) call.in[i] = value_of(x, &call, entry->in[i], number);
   for (uint32_t i = 0; i < entry->n_out; i++) call.out[i] = value_of(x, &call, entry->out[i], number);
-  give_parameters(x, &call);
+  give_parameters(x, &call, number);
   give_scratch(x, &call, number);
   if (is_backward) give_gradients(x, &call, number);
   CKPT_TRY(is_backward ? op->backward(&call, err) : op->forward(&call, err));

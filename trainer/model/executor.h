@@ -6,6 +6,7 @@
 #ifndef CKPT_TRAINER_MODEL_EXECUTOR_H
 #define CKPT_TRAINER_MODEL_EXECUTOR_H
 
+#include "trainer/model/axes.h"
 #include "trainer/model/device.h"
 #include "trainer/model/model.h"
 
@@ -24,9 +25,10 @@ typedef struct ckpt_executor_options {
   ckpt_device *device; /* borrowed; NULL: the CPU, the executor's own */
   bool has_backward;   /* ckpt_executor_train may be called; the model needs_backward */
   bool recomputes;     /* with it: of a layer only what it is given is kept, the rest is made again for backward */
-  uint32_t loss_rows;  /* tokens whose logits are held at once; 0: chosen */
-  float *parameters;   /* flat, 64-byte aligned, the device's memory, borrowed; NULL: the executor's own, zeros */
-  float *gradients;    /* as above; only with has_backward */
+  ckpt_axis_group *axes[CKPT_N_MESH_AXES]; /* of a sharded model, borrowed; NULL where it has one rank */
+  uint32_t loss_rows;                      /* tokens whose logits are held at once; 0: chosen */
+  float *parameters; /* flat, 64-byte aligned, the device's memory, borrowed; NULL: the executor's own, zeros */
+  float *gradients;  /* as above; only with has_backward */
   const ckpt_parameter_place
       *places; /* by the tape's numbers of parameters, borrowed; NULL: they lie in the flat buffers */
 } ckpt_executor_options;

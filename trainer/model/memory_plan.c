@@ -84,6 +84,11 @@ static void look_at_backward(planner *p, uint32_t number) {
     if (gradient->first != CKPT_NEVER && gradient->first != number) step->adds |= (uint8_t)(1U << i);
     use(gradient, number);
   }
+  for (uint32_t i = 0; i < entry->n_parameters; i++) { /* gathered ones live as values do */
+    if (!is_activation(p, entry->parameters[i])) continue;
+    use_value(p, entry->parameters[i], number);
+    use(&gradients[entry->parameters[i]], number);
+  }
   for (uint32_t i = 0; i < entry->n_out; i++) {
     if ((keeps.out >> i & 1) != 0 || op->is_forward_in_backward) use_value(p, entry->out[i], number);
     if ((keeps.d_out >> i & 1) != 0 && gradients[entry->out[i]].first != CKPT_NEVER)
@@ -94,6 +99,7 @@ static void look_at_backward(planner *p, uint32_t number) {
 static void look_at_forward(planner *p, uint32_t number) {
   const ckpt_tape_entry *entry = &p->tape->entries[p->plan->steps[number].entry];
   for (uint32_t i = 0; i < entry->n_in; i++) use_value(p, entry->in[i], number);
+  for (uint32_t i = 0; i < entry->n_parameters; i++) use_value(p, entry->parameters[i], number);
   for (uint32_t i = 0; i < entry->n_out; i++) use_value(p, entry->out[i], number);
 }
 
@@ -118,9 +124,12 @@ static ckpt_status make_sizes(planner *p) {
   const uint32_t n = p->tape->n_values;
   for (uint32_t i = 0; i < n; i++) {
     const ckpt_tape_value *value = &p->tape->values[i];
-    uint64_t n_bytes = 0, per_token = ckpt_tape_columns(p->tape, i), n_elements;
+    uint64_t n_bytes = 0,
+             per_token = ckpt_tape_columns(p->tape, i) * (value->shape.times == 0 ? 1 : value->shape.times);
+    uint64_t n_elements = ckpt_tape_elements(value, 0);
     if (value->residency != CKPT_RESIDES_ACTIVATION) continue;
-    if (!ckpt_mul_u64(p->limits->n_tokens, per_token, &n_elements)) return fail_size(p, value->name);
+    if (value->shape.kinds[0] == CKPT_AXIS_TOKENS && !ckpt_mul_u64(p->limits->n_tokens, per_token, &n_elements))
+      return fail_size(p, value->name);
     CKPT_TRY(bytes_of(p, value->name, n_elements, p->limits->real_bytes, &n_bytes));
     if (plan->buffers[i].first != CKPT_NEVER) plan->buffers[i].n_bytes = n_bytes;
     if (plan->buffers[n + i].first != CKPT_NEVER) plan->buffers[n + i].n_bytes = n_bytes;

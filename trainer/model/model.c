@@ -121,11 +121,12 @@ static ckpt_status grow_table(ckpt_model *model, ckpt_error *err) {
   return CKPT_OK;
 }
 
-static int8_t split_axis_of(const ckpt_model *model, const char *name) {
+static void find_split(const ckpt_model *model, ckpt_parameter *p) {
   uint64_t numbers[2];
   const ckpt_arch *arch = ckpt_arch_find(model->family);
-  const ckpt_arch_name *row = arch == NULL ? NULL : ckpt_arch_match(arch, name, numbers);
-  return row == NULL ? -1 : row->split_axis;
+  const ckpt_arch_name *row = arch == NULL ? NULL : ckpt_arch_match(arch, p->name, numbers);
+  p->split_axis = row == NULL ? -1 : row->split_axis;
+  p->split_parts = row != NULL && (row->notes & CKPT_NAME_FUSED_QKV) != 0 ? 3 : 1;
 }
 
 ckpt_status ckpt_model_add(ckpt_model *model, const char *pattern, int32_t layer, uint32_t rank, const uint64_t *shape,
@@ -138,7 +139,7 @@ ckpt_status ckpt_model_add(ckpt_model *model, const char *pattern, int32_t layer
   CKPT_TRY_ALLOC(p->name, err);
   p->zero_row = -1;
   p->decays = rank >= 2;
-  p->split_axis = split_axis_of(model, p->name);
+  find_split(model, p);
   p->layer = layer;
   for (uint32_t i = 0; i < rank; i++) p->shape[i] = shape[i];
   if (!ckpt_product_u64(shape, rank, &p->n_elements) || !ckpt_add_u64(model->n_flat, p->n_elements, &model->n_flat) ||

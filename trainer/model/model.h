@@ -20,12 +20,13 @@ typedef struct ckpt_parameter {
   uint64_t offset;  /* elements from the start of the flat buffer; a multiple of 16 */
   ckpt_dtype dtype; /* CKPT_F32 */
   ckpt_initialization init;
-  double init_std;   /* NORMAL, mean 0 */
-  int64_t zero_row;  /* of NORMAL: this row is zeros (the padding token's), or -1 */
-  bool decays;       /* weight decay applies, as the Hugging Face Trainer decides: matrices do */
-  int8_t split_axis; /* that tensor parallelism cuts (formats/arch), or -1: replicated */
-  int32_t layer;     /* or -1 */
-  uint32_t value;    /* of the tape */
+  double init_std;     /* NORMAL, mean 0 */
+  int64_t zero_row;    /* of NORMAL: this row is zeros (the padding token's), or -1 */
+  bool decays;         /* weight decay applies, as the Hugging Face Trainer decides: matrices do */
+  uint8_t split_parts; /* equal parts of that axis, each of which is cut: q, k and v in one */
+  int8_t split_axis;   /* that tensor parallelism cuts (formats/arch), or -1: replicated */
+  int32_t layer;       /* or -1 */
+  uint32_t value;      /* of the tape */
 } ckpt_parameter;
 
 typedef struct ckpt_model_options {

@@ -1,11 +1,13 @@
 /* op.h - a row of tape_ops.def: the slots of an operation.
  *
- * Slots that all rows need: shapes, keeps, forward. What a tape that is trained needs: backward. Slots of passes that
- * do not exist yet (shard rule, ONNX) are added here, and a tape that wants them refuses rows without. */
+ * Slots that all rows need: shapes, keeps, forward. What a tape that is trained needs: backward; one that is cut over
+ * tp: shard. Slots of passes that do not exist yet (ONNX) are added here, and a tape that wants them refuses rows
+ * without. */
 #ifndef CKPT_TRAINER_MODEL_OP_H
 #define CKPT_TRAINER_MODEL_OP_H
 
 #include "trainer/model/executor.h"
+#include "trainer/model/shard.h"
 
 /* One run of an entry: what the executor gives it. Pointers are of the device; NULL for what is absent. */
 typedef struct ckpt_tape_call {
@@ -16,6 +18,7 @@ typedef struct ckpt_tape_call {
   size_t n_tokens;
   void *in[CKPT_TAPE_MAX_IN], *out[CKPT_TAPE_MAX_OUT], *parameters[CKPT_TAPE_MAX_PARAMETERS];
   void *scratch, *state;
+  ckpt_axis_group *const *axes; /* of the mesh */
   size_t loss_rows;
   /* backward: */
   void *d_in[CKPT_TAPE_MAX_IN];                 /* NULL: nobody wants it */
@@ -46,6 +49,11 @@ typedef struct ckpt_tape_op {
   ckpt_tape_keeps (*keeps)(const ckpt_tape_entry *entry);
   ckpt_status (*forward)(const ckpt_tape_call *call, ckpt_error *err);
   ckpt_status (*backward)(const ckpt_tape_call *call, ckpt_error *err);
+  /* How it is cut over tp, given its inputs: shard.h. EUNSUPPORTED: what does not divide, with its numbers. */
+  ckpt_status (*shard)(ckpt_shard_rule *rule, const ckpt_tape *tape, ckpt_tape_entry *entry,
+                       const ckpt_shard_query *query, ckpt_error *err);
+  uint8_t dual; /* of a collective: the operation that its backward is */
+  bool is_collective;
   bool is_forward_in_backward; /* backward does forward's work too: while training forward is not run */
   /* Bytes of scratch at the largest batch; NULL: none. */
   uint64_t (*scratch)(const ckpt_tape *tape, const ckpt_tape_entry *entry, const ckpt_tape_limits *limits);

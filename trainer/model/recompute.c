@@ -11,7 +11,9 @@ static bool is_own(const ckpt_recompute *r, uint32_t value) { return value != CK
 static void find_values(ckpt_recompute *r, const ckpt_tape *tape) {
   for (uint32_t i = 0; i < tape->n_values; i++) {
     const ckpt_tape_value *value = &tape->values[i];
-    r->values[i] = value->residency == CKPT_RESIDES_ACTIVATION && value->maker < tape->n_entries &&
+    const bool is_gathered =
+        value->shape.kinds[0] == CKPT_AXIS_CONSTANT; /* parameters stay until they are read again */
+    r->values[i] = value->residency == CKPT_RESIDES_ACTIVATION && !is_gathered && value->maker < tape->n_entries &&
                    tape->entries[value->maker].layer >= 0;
   }
   for (uint32_t i = 0; i < tape->n_entries; i++)

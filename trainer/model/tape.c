@@ -81,7 +81,7 @@ uint64_t ckpt_tape_elements(const ckpt_tape_value *value, uint64_t n_tokens) {
   uint64_t n = 1;
   for (uint32_t i = 0; i < value->shape.rank; i++)
     n *= value->shape.kinds[i] == CKPT_AXIS_TOKENS ? n_tokens : value->shape.sizes[i];
-  return n;
+  return value->shape.times == 0 ? n : n * value->shape.times;
 }
 
 ckpt_status ckpt_tape_check_op(const ckpt_tape_op *op, bool needs_backward, ckpt_error *err) {
@@ -102,6 +102,12 @@ static ckpt_status check_count(const ckpt_tape_op *op, const char *what, uint32_
                    n);
 }
 
+/* A parameter, or what was gathered of one: it has no tokens. */
+static bool is_parameter(const ckpt_tape_value *value) {
+  return value->residency == CKPT_RESIDES_PARAMETER ||
+         (value->residency == CKPT_RESIDES_ACTIVATION && value->shape.kinds[0] == CKPT_AXIS_CONSTANT);
+}
+
 static ckpt_status check_inputs(const ckpt_tape *tape, const ckpt_tape_op *op, const ckpt_tape_entry *entry,
                                 ckpt_error *err) {
   CKPT_TRY(check_count(op, "values", entry->n_in, op->min_in, op->max_in, err));
@@ -117,8 +123,7 @@ static ckpt_status check_inputs(const ckpt_tape *tape, const ckpt_tape_op *op, c
                          tape->values[in].name);
   }
   for (uint32_t i = 0; i < entry->n_parameters; i++)
-    if (entry->parameters[i] >= tape->n_values ||
-        tape->values[entry->parameters[i]].residency != CKPT_RESIDES_PARAMETER)
+    if (entry->parameters[i] >= tape->n_values || !is_parameter(&tape->values[entry->parameters[i]]))
       return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "operation '%s': %u is no parameter", op->name, i);
   return CKPT_OK;
 }

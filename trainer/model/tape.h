@@ -32,6 +32,7 @@ typedef struct ckpt_tape_shape {
   uint8_t rank;
   uint8_t kinds[CKPT_TAPE_MAX_RANK];  /* ckpt_axis_kind */
   uint64_t sizes[CKPT_TAPE_MAX_RANK]; /* of CONSTANT axes */
+  uint32_t times;                     /* so many times the batch's tokens: of cp, gathered; 0: once */
 } ckpt_tape_shape;
 
 typedef enum ckpt_value_dtype { CKPT_VALUE_REAL, CKPT_VALUE_I32, CKPT_VALUE_U8 } ckpt_value_dtype;
@@ -78,6 +79,11 @@ typedef struct ckpt_tape_attributes {
   double dropout;      /* dropout, attention: the rate while training */
   uint32_t site;       /* the first of its counters' sites: recording gives it */
   ckpt_rope rope;
+  /* of the sharding pass: */
+  bool skips_bias; /* linear, lora: another rank of a sum adds it */
+  uint32_t axis;   /* collectives: of the mesh, its ranks, and of a parameter the rows of the whole */
+  uint32_t axis_size;
+  uint64_t axis_rows;
 } ckpt_tape_attributes;
 
 typedef struct ckpt_tape_entry {

@@ -2,8 +2,10 @@
  *
  * Carried as bytes: every regular file down to three folders below the root, but for weights of any format (one of them
  * was read, the others are copies of the same model; a small file of torch's without tensors is none), dot files,
- * checkpoints inside the folder, and files above 2 GiB, which optimizer states may well have. Links to folders are not
- * followed: they lead in circles. Nothing that is left out goes unmentioned, but for dot files and byte code. */
+ * checkpoints inside the folder, and files above 2 GiB, which optimizer states may well have. The folders that
+ * modules.json names (sentence-transformers) are parts of the model, and go whole; of an adapter whose weights stay
+ * here, its config stays too. Links to folders are not followed: they lead in circles. Nothing that is left out goes
+ * unmentioned, but for dot files and byte code. */
 #include "libckpt/codec/side_files/side_files.h"
 
 #include <fnmatch.h>
@@ -14,10 +16,11 @@
 
 #include "libckpt/base/error.h"
 #include "libckpt/base/text.h"
+#include "libckpt/codec/json.h"
 #include "libckpt/codec/torch/read/file.h"
 #include "libckpt/index/config.h"
 
-enum { MAX_DEPTH = 3, MAX_SIDE_FILES = 10000, MAX_LISTED = 100000, MAX_LOOKED_AT = 64 };
+enum { MAX_DEPTH = 3, MAX_SIDE_FILES = 10000, MAX_LISTED = 100000, MAX_LOOKED_AT = 64, MAX_MODULES = 32 };
 #define MAX_SIDE_BYTES (UINT64_C(2) << 30)
 
 /* clang-format off */
@@ -57,6 +60,9 @@ typedef struct side_reader {
   size_t n_read;
   size_t n_carried, n_listed, n_looked_at; /* files; entries of the folders entered so far; files that were read */
   names weights, training, checkpoints, left, tokenizer;
+  const char *modules[MAX_MODULES]; /* folders that are parts of the model */
+  size_t n_modules;
+  bool has_other_adapter; /* whose weights lie beside those that were read */
 } side_reader;
 
 static bool matches(const char *const *patterns, const char *name) {
@@ -131,6 +137,61 @@ static bool was_read_below(const side_reader *r, const char *path) {
   return false;
 }
 
+/* Whether a path is in a folder that is a part of the model. */
+static bool is_in_module(const side_reader *r, const char *path) {
+  for (size_t i = 0; i < r->n_modules; i++) {
+    const size_t n = strlen(r->modules[i]);
+    if (strncmp(path, r->modules[i], n) == 0 && path[n] == '/') return true;
+  }
+  return false;
+}
+
+/* The folders that [{"path": "2_Dense", ...}, ...] names; what is no such text names none. */
+static ckpt_status read_modules_text(side_reader *r, ckpt_json *json, ckpt_error *err) {
+  ckpt_json_token token;
+  CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_ARRAY, "the modules", err));
+  for (;;) {
+    CKPT_TRY(ckpt_json_next(json, &token, err));
+    if (token == CKPT_JSON_ARRAY_END || r->n_modules == MAX_MODULES) return CKPT_OK;
+    if (token != CKPT_JSON_OBJECT) return ckpt_json_fail(json, err, "a module is an object");
+    for (;;) {
+      CKPT_TRY(ckpt_json_next(json, &token, err));
+      if (token == CKPT_JSON_OBJECT_END) break;
+      const bool is_path = strcmp(ckpt_json_text(json, NULL), "path") == 0;
+      CKPT_TRY(ckpt_json_next(json, &token, err));
+      const char *path = is_path && token == CKPT_JSON_STRING ? ckpt_json_text(json, NULL) : "";
+      if (path[0] != '\0' && r->n_modules < MAX_MODULES)
+        CKPT_TRY_ALLOC(r->modules[r->n_modules++] = ckpt_arena_copy(&r->index->arena, path), err);
+      CKPT_TRY(ckpt_json_skip_rest(json, token, err));
+    }
+  }
+}
+
+static ckpt_status read_modules(side_reader *r, const ckpt_entry *entry, ckpt_error *err) {
+  enum { MAX_BYTES = 1 << 16 };
+  uint32_t file;
+  uint64_t size;
+  ckpt_json *json;
+  ckpt_error ignored = {0};
+  if (entry->n_bytes > MAX_BYTES || ckpt_source_add(r->index->source, entry->name, &file, &size, &ignored) != CKPT_OK)
+    return CKPT_OK;
+  CKPT_TRY(ckpt_json_new_source(&json, r->index->source, file, 0, size, MAX_BYTES, true, err));
+  const ckpt_status status = read_modules_text(r, json, &ignored);
+  ckpt_json_free(json);
+  return status == CKPT_ENOMEM ? ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory") : CKPT_OK;
+}
+
+/* What in the folder says what its other files are. */
+static ckpt_status look_ahead(side_reader *r, const ckpt_entry *entries, size_t n, ckpt_error *err) {
+  for (size_t i = 0; i < n; i++) {
+    const char *name = entries[i].name;
+    if (strcmp(name, "adapter_model.safetensors") == 0 || strcmp(name, "adapter_model.bin") == 0)
+      r->has_other_adapter = r->has_other_adapter || !was_read(r, name);
+    if (entries[i].is_file && strcmp(name, "modules.json") == 0) CKPT_TRY(read_modules(r, &entries[i], err));
+  }
+  return CKPT_OK;
+}
+
 /* Whether a file said which folder to read: those beside it are saves of their own. */
 static bool was_followed(const side_reader *r) {
   for (const char *const *said = parts_patterns; *said != NULL; said++)
@@ -151,8 +212,11 @@ static ckpt_status take_file(side_reader *r, const ckpt_entry *entry, const char
   bool is_training = ckpt_side_file_is_training(path);
   if (matches(parts_patterns, entry->name)) {
     add_name(was_followed(r) ? &r->checkpoints : &r->training, path, "");
-  } else if (!is_training && matches(weight_patterns, entry->name) && !is_plain(r, entry, path)) {
+  } else if (!is_training && matches(weight_patterns, entry->name) && !is_in_module(r, path) &&
+             !is_plain(r, entry, path)) {
     add_name(&r->weights, path, "");
+  } else if (r->has_other_adapter && strcmp(path, "adapter_config.json") == 0) {
+    add_name(&r->left, path, " (of an adapter that is not read)");
   } else if (matches(script_patterns, entry->name)) {
     add_name(&r->left, path, "");
   } else if (!is_training && entry->n_bytes > MAX_SIDE_BYTES) {
@@ -179,6 +243,7 @@ static ckpt_status take_folder(side_reader *r, const char *sub, int depth, ckpt_
   char path[PATH_MAX];
   CKPT_TRY_GOTO(ckpt_list(&entries, &n_entries, ckpt_source_root(r->index->source), sub, err));
   r->n_listed += n_entries;
+  if (sub[0] == '\0') CKPT_TRY_GOTO(look_ahead(r, entries, n_entries, err));
   for (size_t i = 0; i < n_entries; i++) {
     const ckpt_entry *entry = &entries[i];
     if (entry->name[0] == '.' || strcmp(entry->name, "__pycache__") == 0) continue;

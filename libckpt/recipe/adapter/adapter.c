@@ -89,9 +89,49 @@ static ckpt_status open_one(ckpt_opened_adapter *out, const ckpt_adapter_request
   return look_at_values(out, allow_noop, err);
 }
 
+/* The last component of a path or a name of the hub. */
+static const char *last_of(const char *path, size_t *n) {
+  size_t end = strlen(path);
+  while (end > 0 && path[end - 1] == '/') end--;
+  size_t first = end;
+  while (first > 0 && path[first - 1] != '/') first--;
+  *n = end - first;
+  return path + first;
+}
+
+/* Whether a path may be what a config calls its base: by the last component, which a cache has after "--". */
+static bool may_be(const char *path, const char *recorded) {
+  size_t n, n_path;
+  const char *name = last_of(recorded, &n), *last = last_of(path, &n_path);
+  if (n == 0 || (n == n_path && strncmp(name, last, n) == 0)) return true;
+  for (const char *at = path; (at = strstr(at, "--")) != NULL; at += 2)
+    if (strncmp(at + 2, name, n) == 0 && (at[2 + n] == '/' || at[2 + n] == '\0')) return true;
+  return false;
+}
+
+/* An update is for one base: another may have the same shapes. */
+static ckpt_status note_base(ckpt_adapters *all, const ckpt_opened_adapter *adapter, ckpt_error *err) {
+  const ckpt_side_file *side = ckpt_index_side_file(all->base, "config.json");
+  const char *recorded, *name;
+  ckpt_config *config;
+  bool is_other = ckpt_config_text(adapter->peft.config, "base_model_name_or_path", &recorded);
+  if (!is_other || may_be(all->base->path, recorded)) return CKPT_OK;
+  if (side != NULL && side->text != NULL &&
+      ckpt_config_parse(&config, side->text, side->n_bytes, NULL, NULL) == CKPT_OK) {
+    is_other = !ckpt_config_text(config, "_name_or_path", &name) || !may_be(name, recorded);
+    ckpt_config_free(config);
+  }
+  if (!is_other) return CKPT_OK;
+  return ckpt_adapters_note(all, err, "%s was trained on '%.200s', which may be another base (base_model_name_or_path)",
+                            adapter->index->path, recorded);
+}
+
 static ckpt_status find_changes(ckpt_adapters *all, ckpt_error *err) {
   CKPT_TRY(ckpt_adapters_find_head(all, err));
-  for (uint32_t i = 0; i < all->n; i++) CKPT_TRY(ckpt_changes_collect(all, i, err));
+  for (uint32_t i = 0; i < all->n; i++) {
+    CKPT_TRY(note_base(all, &all->list[i], err));
+    CKPT_TRY(ckpt_changes_collect(all, i, err));
+  }
   CKPT_TRY(ckpt_changes_settle(all, err));
   CKPT_TRY(ckpt_changes_orient(all, err));
   CKPT_TRY(ckpt_changes_check_pairs(all, err));

@@ -548,8 +548,9 @@ static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *reque
   CKPT_TRY(ckpt_selection_new(&selection, options, ckpt_convert_include(options, output->format), n_steps, err));
   CKPT_TRY_GOTO(ckpt_selection_refuse_unread(selection, request->from, output->format->caps.unread, err));
   t.drops_ties = drops_ties(output, request);
+  const ckpt_graph_request of_graph = {request->graph, request->graph_weights, options->partial};
   CKPT_TRY_GOTO(request->graph != NULL
-                    ? ckpt_graph_rows(plan, sink, request->graph, request->from, selection, is_quantized, err)
+                    ? ckpt_graph_rows(plan, sink, &of_graph, request->from, selection, is_quantized, err)
                     : add_rows(plan, sink, from, selection, is_quantized, &t, err));
   if (output->format->caps.masters) {
     CKPT_TRY_GOTO(ckpt_training_rows(plan, sink, request->from, err));
@@ -593,6 +594,12 @@ ckpt_status ckpt_convert_plan(ckpt_plan *plan, const ckpt_convert_request *reque
   CKPT_TRY(ckpt_plan_reads(plan, request->from, request->options->input, err));
   if (request->like != NULL) CKPT_TRY(ckpt_plan_reads(plan, request->like, request->like_path, err));
   if (request->graph != NULL) CKPT_TRY(ckpt_plan_reads(plan, request->graph, request->options->graph, err));
+  if (request->graph_weights != NULL)
+    CKPT_TRY(ckpt_plan_reads(plan, request->graph_weights, request->options->graph_weights, err));
+  if (request->graph == NULL && (request->graph_weights != NULL || request->options->partial))
+    return ckpt_fail_option(err, CKPT_EINVAL, request->from->path,
+                            request->options->partial ? "partial" : "graph_weights", "is for an output with %s",
+                            "another model's graph");
   for (uint32_t i = 0; i < request->n_targets; i++)
     CKPT_TRY(add_target(plan, request, &request->targets[i], is_quantized || like_is_quantized, &n_steps, err));
   return check_outputs(plan, request, err);
@@ -602,7 +609,7 @@ ckpt_status ckpt_convert_plan(ckpt_plan *plan, const ckpt_convert_request *reque
 
 typedef struct job {
   ckpt_convert_options options;
-  ckpt_index *index, *graph;
+  ckpt_index *index, *graph, *graph_weights;
   ckpt_plan *plan;
   ckpt_convert_target target;
   ckpt_convert_request request;
@@ -616,6 +623,7 @@ static ckpt_status plan_job(job *j, ckpt_error *err) {
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "input and output must be given");
   CKPT_TRY(ckpt_open(&j->index, options->input, &open, err));
   if (options->graph != NULL) CKPT_TRY(ckpt_open(&j->graph, options->graph, &open, err));
+  if (options->graph_weights != NULL) CKPT_TRY(ckpt_open(&j->graph_weights, options->graph_weights, &open, err));
   CKPT_TRY(ckpt_plan_new(&j->plan, err));
   j->target = (ckpt_convert_target){.path = options->output,
                                     .to = options->to,
@@ -625,6 +633,7 @@ static ckpt_status plan_job(job *j, ckpt_error *err) {
   j->request = (ckpt_convert_request){.verb = "convert",
                                       .from = j->index,
                                       .graph = j->graph,
+                                      .graph_weights = j->graph_weights,
                                       .targets = &j->target,
                                       .n_targets = 1,
                                       .options = options};
@@ -645,5 +654,6 @@ ckpt_status ckpt_convert(const ckpt_convert_options *options, ckpt_error *err) {
   ckpt_plan_free(j.plan);
   ckpt_index_free(j.index);
   ckpt_index_free(j.graph);
+  ckpt_index_free(j.graph_weights);
   return status;
 }

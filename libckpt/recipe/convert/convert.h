@@ -22,6 +22,7 @@ typedef struct ckpt_convert_request {
   const ckpt_index *like;  /* the model whose side files, naming and ties the outputs get; NULL: those of from */
   const char *like_path;   /* as the user gave it */
   const ckpt_index *graph; /* the model whose graph gets the tensors of from; NULL: none */
+  const ckpt_index *graph_weights; /* the checkpoint that the graph was exported from; NULL: not given */
   const ckpt_convert_target *targets;
   uint32_t n_targets;
   const ckpt_convert_options *options;   /* but for output, to, shard_size, values (in targets), run, digest */

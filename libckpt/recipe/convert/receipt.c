@@ -138,6 +138,10 @@ ckpt_status ckpt_receipt_plan(ckpt_plan *plan, const ckpt_convert_request *reque
     CKPT_TRY(check_text(request->options->graph, err));
     CKPT_TRY(add_digests(plan, request->graph, "all", err));
   }
+  if (request->graph_weights != NULL) {
+    CKPT_TRY(check_text(request->options->graph_weights, err));
+    CKPT_TRY(add_digests(plan, request->graph_weights, "all", err));
+  }
   if (quantize == NULL || quantize->imatrix == NULL) return CKPT_OK;
   CKPT_TRY(check_text(quantize->imatrix_path, err));
   return add_digests(plan, quantize->imatrix, "all", err);
@@ -182,6 +186,11 @@ ckpt_status ckpt_receipt_imatrix(const ckpt_plan *plan, const ckpt_convert_reque
 ckpt_status ckpt_receipt_graph(const ckpt_plan *plan, const ckpt_convert_request *request, ckpt_digest *out,
                                ckpt_error *err) {
   return input_digest(plan, request->graph, "all", out, err);
+}
+
+ckpt_status ckpt_receipt_graph_weights(const ckpt_plan *plan, const ckpt_convert_request *request, ckpt_digest *out,
+                                       ckpt_error *err) {
+  return input_digest(plan, request->graph_weights, "all", out, err);
 }
 
 /* ---- printing ---------------------------------------------------------------------------------------------------- */
@@ -276,9 +285,21 @@ static void print_values(ckpt_stream *out, const ckpt_format_values *values, boo
     }
 }
 
+/* Of inputs that only some requests have. */
+typedef struct other_digests {
+  ckpt_digest imatrix, graph, graph_weights;
+} other_digests;
+
+/* That of the input which an option names. */
+static const ckpt_digest *digest_of(const other_digests *digests, const ckpt_option *option) {
+  if (option->place == CKPT_PLACE_QUANTIZE) return &digests->imatrix;
+  const bool is_graph = option->offset == offsetof(ckpt_convert_options, graph);
+  return is_graph ? &digests->graph : &digests->graph_weights;
+}
+
 /* All that receipts keep of a place, in the order of its keys. */
 static void print_place(ckpt_stream *out, ckpt_option_place kind, const void *place, const ckpt_format_values *values,
-                        const ckpt_digest *digest) {
+                        const other_digests *digests) {
   const unsigned turn = kind == CKPT_PLACE_CONVERT  ? CKPT_VALUES_TURN_OF_CONVERT
                         : kind == CKPT_PLACE_TARGET ? CKPT_VALUES_TURN_OF_TARGET
                                                     : 0;
@@ -288,24 +309,19 @@ static void print_place(ckpt_stream *out, ckpt_option_place kind, const void *pl
     if (option == NULL)
       print_values(out, values, kind == CKPT_PLACE_CONVERT);
     else
-      print_option(out, option, place, digest);
+      print_option(out, option, place, digest_of(digests, option));
   }
 }
-
-/* Of inputs that only some requests have. */
-typedef struct other_digests {
-  ckpt_digest imatrix, graph;
-} other_digests;
 
 static void print_options(ckpt_stream *out, const ckpt_convert_request *request, const other_digests *digests) {
   const ckpt_convert_options *options = request->options;
   print_text(out, " \"options\":{\"names\":", options->stored_names ? "stored" : NULL);
   if (request->from->weights != NULL) print_text(out, ",\"weights\":", request->from->weights);
   print_text(out, ",\"like\":", request->like_path);
-  print_place(out, CKPT_PLACE_CONVERT, options, &request->targets[0].values, &digests->graph);
+  print_place(out, CKPT_PLACE_CONVERT, options, &request->targets[0].values, digests);
   if (request->quantize != NULL) {
     print_text(out, ",\n  \"quantize\":{\"presets\":", CKPT_PRESETS_VERSION);
-    print_place(out, CKPT_PLACE_QUANTIZE, request->quantize, NULL, &digests->imatrix);
+    print_place(out, CKPT_PLACE_QUANTIZE, request->quantize, NULL, digests);
     ckpt_stream_text(out, "}");
   }
   ckpt_stream_text(out, "},\n");
@@ -370,6 +386,7 @@ ckpt_status ckpt_receipt_write(const ckpt_plan *plan, const ckpt_convert_request
   if (request->quantize != NULL && request->quantize->imatrix != NULL)
     CKPT_TRY(ckpt_receipt_imatrix(plan, request, &others.imatrix, err));
   if (request->graph != NULL) CKPT_TRY(ckpt_receipt_graph(plan, request, &others.graph, err));
+  if (request->graph_weights != NULL) CKPT_TRY(ckpt_receipt_graph_weights(plan, request, &others.graph_weights, err));
   void *window = malloc(WINDOW_BYTES);
   CKPT_TRY_ALLOC(window, err);
   ckpt_stream out;

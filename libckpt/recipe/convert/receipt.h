@@ -23,6 +23,10 @@ ckpt_status ckpt_receipt_input(const ckpt_plan *plan, const ckpt_convert_request
 ckpt_status ckpt_receipt_imatrix(const ckpt_plan *plan, const ckpt_convert_request *request, ckpt_digest *out,
                                  ckpt_error *err);
 
+/* The same of all tensors of the checkpoint that its graph was exported from, which it must have. */
+ckpt_status ckpt_receipt_graph_weights(const ckpt_plan *plan, const ckpt_convert_request *request, ckpt_digest *out,
+                                       ckpt_error *err);
+
 /* The same of all tensors of the model of its graph, which it must have. */
 ckpt_status ckpt_receipt_graph(const ckpt_plan *plan, const ckpt_convert_request *request, ckpt_digest *out,
                                ckpt_error *err);

@@ -340,9 +340,8 @@ static ckpt_status read_texts(ckpt_manifest *manifest, ckpt_json *json, const ch
 
 static ckpt_status read_key(ckpt_manifest *manifest, ckpt_json *json, const char *key, unsigned *seen,
                             ckpt_error *err) {
-  static const char *const keys[] = {"ckpt_manifest", "digest",  "names",      "include",
-                                     "cast",          "tensors", "side_files", "not_read",
-                                     "exclude"};
+  static const char *const keys[] = {"ckpt_manifest", "digest",     "names",    "include", "cast",
+                                     "tensors",       "side_files", "not_read", "exclude"};
   ckpt_json_token token;
   const char *text;
   unsigned number = 0;

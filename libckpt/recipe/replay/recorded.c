@@ -210,7 +210,9 @@ static ckpt_status read_presets(recorded *r, ckpt_json *json, void *into, ckpt_e
 static ckpt_status read_input(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
   ckpt_json_token token;
   const char **path = into;
-  recorded_output *digest = into == (void *)&r->options.graph ? &r->graph_digest : &r->imatrix;
+  recorded_output *digest = into == (void *)&r->options.graph           ? &r->graph_digest
+                            : into == (void *)&r->options.graph_weights ? &r->graph_weights_digest
+                                                                        : &r->imatrix;
   CKPT_TRY(ckpt_json_next(json, &token, err));
   if (token == CKPT_JSON_NULL) return CKPT_OK;
   if (token != CKPT_JSON_OBJECT) return refuse(r, "inputs", err);
@@ -413,7 +415,8 @@ void ckpt_recorded_close(ckpt_recorded *r) {
   ckpt_index_free(r->like);
   ckpt_index_free(r->importance);
   ckpt_index_free(r->graph);
-  r->from = r->like = r->importance = r->graph = NULL;
+  ckpt_index_free(r->graph_weights);
+  r->from = r->like = r->importance = r->graph = r->graph_weights = NULL;
   ckpt_arena_free(&r->arena);
   ckpt_json_file_close(&r->file);
 }

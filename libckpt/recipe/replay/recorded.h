@@ -30,8 +30,8 @@ typedef struct ckpt_recorded {
   ckpt_convert_target *targets;
   ckpt_format_values values; /* of formats, for all targets, which have them too */
   ckpt_convert_request request;
-  ckpt_recorded_output graph_digest;
-  ckpt_index *from, *like, *importance, *graph; /* its inputs, once opened; owned */
+  ckpt_recorded_output graph_digest, graph_weights_digest;
+  ckpt_index *from, *like, *importance, *graph, *graph_weights; /* its inputs, once opened; owned */
 } ckpt_recorded;
 
 /* A tensor as a receipt lists it. */

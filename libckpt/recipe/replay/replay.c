@@ -109,7 +109,12 @@ static ckpt_status open_inputs(recorded *r, ckpt_error *err) {
     CKPT_TRY(open_input(r, &r->graph, r->options.graph, &plain, err));
     if (r->graph->graph == NULL) return ckpt_fail(err, CKPT_EFORMAT, r->graph->path, NULL, "has no graph now");
   }
+  if (r->options.graph_weights != NULL) {
+    const ckpt_open_options plain = {.struct_size = sizeof plain, .stored_names = r->options.stored_names};
+    CKPT_TRY(open_input(r, &r->graph_weights, r->options.graph_weights, &plain, err));
+  }
   r->request.graph = r->graph;
+  r->request.graph_weights = r->graph_weights;
   r->request.from = r->from;
   r->request.like = r->like;
   r->request.options = &r->options;
@@ -459,6 +464,12 @@ static ckpt_status compare_input(const recorded *r, const ckpt_plan *plan, const
     CKPT_TRY(ckpt_receipt_graph(plan, &r->request, &now, err));
     if (!r->graph_digest.has_digest || memcmp(&r->graph_digest.digest, &now, sizeof now) != 0)
       say(to, r->graph->path, NULL, "the tensors of the graph's model have changed (now %s)",
+          ckpt_digest_text(&now, now_text));
+  }
+  if (r->graph_weights != NULL) {
+    CKPT_TRY(ckpt_receipt_graph_weights(plan, &r->request, &now, err));
+    if (!r->graph_weights_digest.has_digest || memcmp(&r->graph_weights_digest.digest, &now, sizeof now) != 0)
+      say(to, r->graph_weights->path, NULL, "the checkpoint of the graph has changed (now %s)",
           ckpt_digest_text(&now, now_text));
   }
   if (r->importance == NULL) return CKPT_OK;

@@ -30,8 +30,8 @@ const std::string kWith = "ctorch\nper_tensor_affine\nF0.5\n" + number("3");
 // Two calls of one tuple of arguments, which is in the object itself, too.
 TEST(TorchSharing, CallsOfOneTuple) {
   const std::string qtensor = "ctorch._utils\n_rebuild_qtensor\n", lazy = "ctorch._utils\n_rebuild_tensor_v2\n";
-  const std::string conjugate = tuple({storage("FloatStorage", "0", "6"), number("0"), sizes({"6"}),
-                                       sizes({"1"}), "I00\n", "}", dict({{"conj", "I01\n"}})});
+  const std::string conjugate = tuple({storage("FloatStorage", "0", "6"), number("0"), sizes({"6"}), sizes({"1"}),
+                                       "I00\n", "}", dict({{"conj", "I01\n"}})});
   const std::pair<std::string, std::string> cases[] = {
       {qtensor + quantized("(" + kWith + "t") + "p1\nRp2\n0" +
            dict({{"a", "g2\n"}, {"b", qtensor + "g1\nR"}, {"args", "g1\n"}}),

@@ -262,6 +262,21 @@ TEST_F(Refused, RowsThatTheConfigDoesNotName) {
   refuse(R"({"lm_head":[1,2]})", "has no rows of 'model.embed_tokens'");
 }
 
+TEST_F(Refused, NotTheBaseThatItNamesIsNoted) {
+  const auto notes = [&](const std::string &name) {
+    write(R"({"peft_type":"LORA","r":4,"lora_alpha":8,"base_model_name_or_path":")" + name + "\"}", good_);
+    EXPECT_EQ(open_written(), CKPT_OK) << text_of(err_);
+    ckpt_index *merged = nullptr;
+    EXPECT_EQ(ckpt_adapters_merge(&merged, adapters_.get(), &err_), CKPT_OK) << text_of(err_);
+    IndexPointer index(merged, ckpt_index_free);
+    return merged->n_notes == 0 ? "" : std::string(merged->notes[0].text);
+  };
+  EXPECT_EQ(notes("somewhere/base"), "");
+  EXPECT_EQ(notes("org/base/"), "");
+  EXPECT_EQ(notes(""), "");
+  EXPECT_NE(notes("org/other").find("was trained on 'org/other'"), std::string::npos);
+}
+
 // ---- tied weights ---------------------------------------------------------------------------------------------------
 
 // GPT-2's: lm_head.weight is transformer.wte.weight.

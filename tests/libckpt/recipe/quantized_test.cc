@@ -14,7 +14,7 @@ using prove::Opened;
 using prove::Stored;
 
 Stored Tensor(const std::string &name, const std::string &dtype) {
-  static const std::map<std::string, size_t> sizes = {{"F32", 4},  {"I32", 4}, {"F16", 2}, {"BF16", 2},
+  static const std::map<std::string, size_t> sizes = {{"F32", 4}, {"I32", 4}, {"F16", 2}, {"BF16", 2},
                                                       {"I64", 8}, {"U32", 4}, {"I16", 2}};
   auto size = sizes.find(dtype);
   return {name, dtype, {2}, std::string(2 * (size == sizes.end() ? 1 : size->second), '\1')};
@@ -59,14 +59,14 @@ TEST(Quantized, EveryLayoutByNamesAndDtypesAlone) {
       {{"l.weight._data", "I8"}, {"l.weight._scale", "F16"}},
       {{"l.W_q", "U8"}, {"l.scale", "F16"}, {"l.zero", "F16"}},
       {{"qweight", "I32"}, {"scales", "F16"}},
-      {{"l.weight", "U32"}, {"l.scales", "F16"}, {"l.biases", "F16"}},  // MLX, affine
-      {{"l.weight", "U32"}, {"l.scales", "U8"}},                         // MLX, mxfp4
+      {{"l.weight", "U32"}, {"l.scales", "F16"}, {"l.biases", "F16"}},                          // MLX, affine
+      {{"l.weight", "U32"}, {"l.scales", "U8"}},                                                // MLX, mxfp4
       {{"l._weight_qdata", "I8"}, {"l._weight_scale", "F32"}, {"l._weight_zero_point", "I8"}},  // torchao
       {{"l._weight_qdata", "I32"}, {"l._weight_scale_and_zero", "BF16"}, {"l._weight_act_pre_scale", "BF16"}},
       {{"l._weight_qdata", "F8_E4M3"}, {"l._weight_scale", "F32"}},
       {{"l.weight.qdata", "I8"}, {"l.weight.scale", "F32"}},
       {{"l.weight", "I16"}, {"l.scales", "F16"}, {"l.tables", "F16"}, {"l.tables2", "F16"}},  // HIGGS
-      {{"l.indices", "I16"},  // VPTQ
+      {{"l.indices", "I16"},                                                                  // VPTQ
        {"l.centroids.weight", "F16"},
        {"l.res_centroids.weight", "F16"},
        {"l.res_indices", "F16"},

@@ -34,6 +34,10 @@ try hash b16.gguf b32.gguf
 try convert b16 --adapter $lora -o b16.safetensors
 try hash b32 --adapter $lora --cast bf16
 try merge a/embedding/base --adapter a/embedding/adapter -o untied.safetensors --tied error
+# an adapter as older versions of PEFT save it
+mkdir old && cp $lora/adapter_config.json old && ckpt convert $lora/adapter_model.safetensors -o old/adapter_model.bin --quiet
+ls old
+try hash $base --adapter old
 # GGUF as base: what comes of it is GGUF again, or the folder that the model's own merge is
 try convert a/gpt2/base -o base.gguf --dtype f32
 try merge base.gguf --adapter a/gpt2/adapter -o again.gguf

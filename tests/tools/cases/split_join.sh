@@ -23,3 +23,6 @@ ln -s nowhere link && ckpt join link -o linked.safetensors || echo exit $?
 rm link parts/model-00003-of-*
 ckpt join parts -o broken.safetensors || echo exit $?
 ls -A
+# Neither gives a model other names.
+ckpt join $DATA/llama-tiny -o llama.gguf 2>&1 | sed "s|$DATA|DATA|"
+ckpt join $DATA/gguf/tiny-llama-f16.gguf -o llama.safetensors 2>&1 | sed "s|$DATA|DATA|"

@@ -15,6 +15,29 @@ static ckpt_status table_shapes(ckpt_tape *tape, ckpt_tape_entry *entry, ckpt_er
   return ckpt_tape_output(tape, entry, "rope", entry->attributes.head_width, err);
 }
 
+/* The same on every rank. */
+static ckpt_status table_shard(ckpt_shard_rule *rule, const ckpt_tape *tape, ckpt_tape_entry *entry,
+                               const ckpt_shard_query *query, ckpt_error *err) {
+  (void)rule, (void)tape, (void)entry, (void)query, (void)err;
+  return CKPT_OK;
+}
+
+/* Heads are cut where columns are. */
+static ckpt_status cut_heads(uint32_t *n_heads, const ckpt_tape *tape, uint32_t value, const ckpt_shard_query *query,
+                             ckpt_error *err) {
+  uint64_t n = 0;
+  CKPT_TRY(ckpt_shard_divide(&n, *n_heads, query->n_tp, "heads", tape->values[value].name, err));
+  *n_heads = (uint32_t)n;
+  return CKPT_OK;
+}
+
+static ckpt_status rope_shard(ckpt_shard_rule *rule, const ckpt_tape *tape, ckpt_tape_entry *entry,
+                              const ckpt_shard_query *query, ckpt_error *err) {
+  if (query->in[0] != CKPT_LAYOUT_CUT) return CKPT_OK;
+  rule->in[0] = rule->out[0] = CKPT_LAYOUT_CUT;
+  return cut_heads(&entry->attributes.n_heads, tape, entry->in[0], query, err);
+}
+
 static ckpt_tape_keeps nothing_kept(const ckpt_tape_entry *entry) {
   (void)entry;
   return (ckpt_tape_keeps){0};
@@ -70,6 +93,7 @@ const ckpt_tape_op ckpt_tape_op_rope_table = {.name = "rope_table",
                                               .keeps = nothing_kept,
                                               .forward = table_forward,
                                               .backward = no_backward,
+                                              .shard = table_shard,
                                               .state_bytes = table_state_bytes,
                                               .state = table_state};
 
@@ -110,7 +134,8 @@ const ckpt_tape_op ckpt_tape_op_rope = {.name = "rope",
                                         .shapes = rope_shapes,
                                         .keeps = rope_keeps,
                                         .forward = rope_forward,
-                                        .backward = rope_backward};
+                                        .backward = rope_backward,
+                                        .shard = rope_shard};
 
 /* ---- attention ------------------------------------------------------------------------------------------------------
  */
@@ -131,8 +156,8 @@ static ckpt_status attention_shapes(ckpt_tape *tape, ckpt_tape_entry *entry, ckp
   if (a->head_width == 0 || a->head_width > CKPT_MAX_HEAD_WIDTH)
     return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "operation 'attention': heads of width %u (1 to %d)",
                      a->head_width, CKPT_MAX_HEAD_WIDTH);
-  bool is_packed = entry->in[IN_Q] == entry->in[IN_K];
-  if (is_packed != (entry->in[IN_K] == entry->in[IN_V]))
+  bool is_packed = entry->in[IN_K] == entry->in[IN_V]; /* keys may be gathered from the same columns */
+  if (!is_packed && (entry->in[IN_Q] == entry->in[IN_K] || entry->in[IN_Q] == entry->in[IN_V]))
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "operation 'attention': two of q, k and v in one value");
   uint64_t first = 0;
   for (uint32_t i = IN_Q; i <= IN_V; i++) {
@@ -145,6 +170,20 @@ static ckpt_status attention_shapes(ckpt_tape *tape, ckpt_tape_entry *entry, ckp
   if (is_packed) CKPT_TRY(ckpt_tape_expect_columns(tape, entry, entry->in[IN_Q], first, err));
   CKPT_TRY(ckpt_tape_output(tape, entry, "attention", columns_of(a, IN_Q), err));
   return ckpt_tape_output(tape, entry, "attention.log_sum", a->n_heads, err);
+}
+
+/* Heads are cut; keys and values are needed from all tokens of a sequence. */
+static ckpt_status attention_shard(ckpt_shard_rule *rule, const ckpt_tape *tape, ckpt_tape_entry *entry,
+                                   const ckpt_shard_query *query, ckpt_error *err) {
+  ckpt_tape_attributes *a = &entry->attributes;
+  rule->gathers_tokens = 1U << IN_K | 1U << IN_V;
+  if (query->in[IN_Q] != CKPT_LAYOUT_CUT) return CKPT_OK;
+  for (uint32_t i = IN_Q; i <= IN_V; i++) rule->in[i] = CKPT_LAYOUT_CUT;
+  rule->out[0] = rule->out[1] = CKPT_LAYOUT_CUT;
+  CKPT_TRY(cut_heads(&a->n_heads, tape, entry->in[IN_Q], query, err));
+  CKPT_TRY(cut_heads(&a->n_kv_heads, tape, entry->in[IN_K], query, err));
+  for (uint32_t i = IN_Q; i <= IN_V; i++) a->columns[i] /= query->n_tp;
+  return CKPT_OK;
 }
 
 static ckpt_tape_keeps attention_keeps(const ckpt_tape_entry *entry) {
@@ -207,4 +246,5 @@ const ckpt_tape_op ckpt_tape_op_attention = {.name = "attention",
                                              .shapes = attention_shapes,
                                              .keeps = attention_keeps,
                                              .forward = attention_forward,
-                                             .backward = attention_backward};
+                                             .backward = attention_backward,
+                                             .shard = attention_shard};

@@ -56,7 +56,7 @@ static ckpt_status product(const ckpt_tape_call *call, uint32_t bias, ckpt_error
                     .lda = n_in,
                     .b = call->parameters[0],
                     .ldb = swaps ? n_out : n_in,
-                    .bias = entry->n_parameters > bias ? call->parameters[bias] : NULL,
+                    .bias = entry->n_parameters > bias && !entry->attributes.skips_bias ? call->parameters[bias] : NULL,
                     .c = call->out[0],
                     .ldc = n_out,
                     .alpha = 1};
@@ -73,6 +73,28 @@ static ckpt_status product_to_x(const ckpt_tape_call *call, ckpt_error *err) {
   to_x.b = call->parameters[0], to_x.ldb = swaps ? n_out : n_in;
   to_x.c = call->d_in[0], to_x.ldc = n_in, to_x.beta = call->adds[0] ? 1 : 0;
   return multiply(call, &to_x, err);
+}
+
+/* A matrix whose outputs are cut, or one whose inputs are: parts of a sum, of which one rank adds the bias. Of lora A
+ * or B is whole and read in part, so that its gradient is a sum. */
+static ckpt_status linear_shard(ckpt_shard_rule *rule, const ckpt_tape *tape, ckpt_tape_entry *entry,
+                                const ckpt_shard_query *query, ckpt_error *err) {
+  const bool swaps = entry->attributes.is_in_by_out, is_lora = entry->op == CKPT_OP_lora;
+  const int8_t axis = query->split_axes[0];
+  const uint32_t bias = is_lora ? 3 : 1;
+  (void)tape, (void)err;
+  if (axis < 0) return CKPT_OK;
+  const bool cuts_outputs = axis == (swaps ? 1 : 0);
+  for (uint32_t i = 0; i < entry->n_in; i++) rule->in[i] = cuts_outputs ? CKPT_LAYOUT_COPIED : CKPT_LAYOUT_CUT;
+  rule->out[0] = cuts_outputs ? CKPT_LAYOUT_CUT : CKPT_LAYOUT_PARTIAL;
+  rule->parameter_axes[0] = axis;
+  if (cuts_outputs && entry->n_parameters > bias) rule->parameter_axes[bias] = 0;
+  if (!is_lora) return CKPT_OK;
+  rule->out[1] = cuts_outputs ? CKPT_LAYOUT_COPIED : CKPT_LAYOUT_PARTIAL;
+  rule->parameter_axes[1] = cuts_outputs ? -1 : 1;
+  rule->parameter_axes[2] = cuts_outputs ? 0 : -1;
+  rule->sums_over_tp = cuts_outputs ? 1U << 1 : 1U << 2;
+  return CKPT_OK;
 }
 
 static ckpt_status linear_shapes(ckpt_tape *tape, ckpt_tape_entry *entry, ckpt_error *err) {
@@ -118,7 +140,8 @@ const ckpt_tape_op ckpt_tape_op_linear = {.name = "linear",
                                           .shapes = linear_shapes,
                                           .keeps = linear_keeps,
                                           .forward = linear_forward,
-                                          .backward = linear_backward};
+                                          .backward = linear_backward,
+                                          .shard = linear_shard};
 
 /* ---- lora -----------------------------------------------------------------------------------------------------------
  */
@@ -237,10 +260,18 @@ const ckpt_tape_op ckpt_tape_op_lora = {.name = "lora",
                                         .keeps = lora_keeps,
                                         .forward = lora_forward,
                                         .backward = lora_backward,
+                                        .shard = linear_shard,
                                         .scratch = lora_scratch};
 
 /* ---- linear_loss ----------------------------------------------------------------------------------------------------
  */
+
+/* The vocabulary is whole on every rank: all make the same loss and gradients. */
+static ckpt_status loss_shard(ckpt_shard_rule *rule, const ckpt_tape *tape, ckpt_tape_entry *entry,
+                              const ckpt_shard_query *query, ckpt_error *err) {
+  (void)rule, (void)tape, (void)entry, (void)query, (void)err;
+  return CKPT_OK;
+}
 
 static ckpt_status loss_shapes(ckpt_tape *tape, ckpt_tape_entry *entry, ckpt_error *err) {
   uint64_t n_in = ckpt_tape_columns(tape, entry->in[0]);
@@ -332,5 +363,6 @@ const ckpt_tape_op ckpt_tape_op_linear_loss = {.name = "linear_loss",
                                                .keeps = loss_keeps,
                                                .forward = loss_forward,
                                                .backward = loss_backward,
+                                               .shard = loss_shard,
                                                .is_forward_in_backward = true,
                                                .scratch = loss_scratch};

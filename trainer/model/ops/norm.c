@@ -21,6 +21,13 @@ static ckpt_status shapes(ckpt_tape *tape, ckpt_tape_entry *entry, ckpt_error *e
   return has_residual(entry) ? ckpt_tape_output(tape, entry, "residual", n_columns, err) : CKPT_OK;
 }
 
+/* Rows are whole. */
+static ckpt_status shard(ckpt_shard_rule *rule, const ckpt_tape *tape, ckpt_tape_entry *entry,
+                         const ckpt_shard_query *query, ckpt_error *err) {
+  (void)rule, (void)tape, (void)entry, (void)query, (void)err;
+  return CKPT_OK;
+}
+
 static ckpt_tape_keeps keeps(const ckpt_tape_entry *entry) {
   if (has_residual(entry)) return (ckpt_tape_keeps){.in = 0, .out = 2 | 4, .d_in = 1 | 2, .d_out = 1 | 4};
   return (ckpt_tape_keeps){.in = 1, .out = 2, .d_in = 1, .d_out = 1};
@@ -83,7 +90,8 @@ const ckpt_tape_op ckpt_tape_op_rmsnorm = {.name = "rmsnorm",
                                            .shapes = shapes,
                                            .keeps = keeps,
                                            .forward = forward,
-                                           .backward = backward};
+                                           .backward = backward,
+                                           .shard = shard};
 
 const ckpt_tape_op ckpt_tape_op_layernorm = {.name = "layernorm",
                                              .min_in = 1,
@@ -93,4 +101,5 @@ const ckpt_tape_op ckpt_tape_op_layernorm = {.name = "layernorm",
                                              .shapes = shapes,
                                              .keeps = keeps,
                                              .forward = forward,
-                                             .backward = backward};
+                                             .backward = backward,
+                                             .shard = shard};

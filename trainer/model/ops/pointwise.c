@@ -12,6 +12,23 @@ static uint64_t width_of(const ckpt_tape *tape, const ckpt_tape_entry *entry) {
   return tape->values[entry->parameters[0]].shape.sizes[1];
 }
 
+/* The vocabulary is whole on every rank. */
+static ckpt_status embedding_shard(ckpt_shard_rule *rule, const ckpt_tape *tape, ckpt_tape_entry *entry,
+                                   const ckpt_shard_query *query, ckpt_error *err) {
+  (void)rule, (void)tape, (void)entry, (void)query, (void)err;
+  return CKPT_OK;
+}
+
+/* Elements as they lie, whole or cut. Dropout counts columns, so that it takes whole rows. */
+static ckpt_status elements_shard(ckpt_shard_rule *rule, const ckpt_tape *tape, ckpt_tape_entry *entry,
+                                  const ckpt_shard_query *query, ckpt_error *err) {
+  (void)tape, (void)err;
+  const bool is_cut = query->in[0] == CKPT_LAYOUT_CUT && entry->op != CKPT_OP_dropout;
+  for (uint32_t i = 0; i < entry->n_in; i++) rule->in[i] = is_cut ? CKPT_LAYOUT_CUT : CKPT_LAYOUT_WHOLE;
+  rule->out[0] = rule->in[0];
+  return CKPT_OK;
+}
+
 static ckpt_status embedding_shapes(ckpt_tape *tape, ckpt_tape_entry *entry, ckpt_error *err) {
   uint64_t n_columns = width_of(tape, entry);
   for (uint32_t i = 0; i < entry->n_parameters; i++) {
@@ -65,7 +82,8 @@ const ckpt_tape_op ckpt_tape_op_embedding = {.name = "embedding",
                                              .shapes = embedding_shapes,
                                              .keeps = embedding_keeps,
                                              .forward = embedding_forward,
-                                             .backward = embedding_backward};
+                                             .backward = embedding_backward,
+                                             .shard = embedding_shard};
 
 /* ---- dropout --------------------------------------------------------------------------------------------------------
  */
@@ -106,7 +124,8 @@ const ckpt_tape_op ckpt_tape_op_dropout = {.name = "dropout",
                                            .shapes = dropout_shapes,
                                            .keeps = dropout_keeps,
                                            .forward = dropout_forward,
-                                           .backward = dropout_backward};
+                                           .backward = dropout_backward,
+                                           .shard = elements_shard};
 
 /* ---- silu_mul, gelu -------------------------------------------------------------------------------------------------
  */
@@ -158,7 +177,8 @@ const ckpt_tape_op ckpt_tape_op_silu_mul = {.name = "silu_mul",
                                             .shapes = same_shapes,
                                             .keeps = inputs_kept,
                                             .forward = silu_mul_forward,
-                                            .backward = silu_mul_backward};
+                                            .backward = silu_mul_backward,
+                                            .shard = elements_shard};
 
 static ckpt_status gelu_forward(const ckpt_tape_call *call, ckpt_error *err) {
   (void)err;
@@ -183,4 +203,5 @@ const ckpt_tape_op ckpt_tape_op_gelu = {.name = "gelu",
                                         .shapes = same_shapes,
                                         .keeps = inputs_kept,
                                         .forward = gelu_forward,
-                                        .backward = gelu_backward};
+                                        .backward = gelu_backward,
+                                        .shard = elements_shard};

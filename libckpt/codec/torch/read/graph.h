@@ -40,7 +40,7 @@ typedef struct ckpt_torch_tensor {
   uint32_t number;                 /* in the index, once added */
   bool is_copy;                    /* a view equal to an earlier one, whose leaves it gave away */
   bool is_literal;                 /* a number of the pickle: no storage, but these 8 bytes */
-  uint8_t signs; /* of it that are turned: ckpt_extent_signs */
+  uint8_t signs;                   /* of it that are turned: ckpt_extent_signs */
   uint64_t literal;
   const ckpt_object *call, *id; /* it is the storage, as bytes, of a tensor that is not read for `opaque`; else NULL */
   const char *opaque;

@@ -69,8 +69,8 @@ static const ckpt_object *bits_of(const ckpt_object *call) {
 /* Takes these bits, where they turn signs and nothing else. */
 static bool take_bits(ckpt_record_layout *out, const ckpt_object *bits) {
   const bool has_conj = ckpt_object_field(bits, "conj") != NULL, has_neg = ckpt_object_field(bits, "neg") != NULL;
-  return bits == NULL || (ckpt_torch_signs(&out->signs, out->dtype, bits) &&
-                          bits->n == (uint64_t)has_conj + (uint64_t)has_neg);
+  return bits == NULL ||
+         (ckpt_torch_signs(&out->signs, out->dtype, bits) && bits->n == (uint64_t)has_conj + (uint64_t)has_neg);
 }
 
 /* _rebuild_tensor_v2(storage, offset, size, stride, ...), or nothing that we know. */

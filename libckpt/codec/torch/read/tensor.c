@@ -319,8 +319,7 @@ bool ckpt_torch_signs(uint8_t *signs, ckpt_dtype dtype, const ckpt_object *metad
   if ((conj != NULL && conj->kind != CKPT_OBJECT_BOOL) || (neg != NULL && neg->kind != CKPT_OBJECT_BOOL)) return false;
   const bool is_conjugate = conj != NULL && conj->boolean, is_negative = neg != NULL && neg->boolean;
   const bool is_complex = dtype == CKPT_C64 || dtype == CKPT_C128;
-  const bool has_sign =
-      is_complex || dtype == CKPT_F16 || dtype == CKPT_BF16 || dtype == CKPT_F32 || dtype == CKPT_F64;
+  const bool has_sign = is_complex || dtype == CKPT_F16 || dtype == CKPT_BF16 || dtype == CKPT_F32 || dtype == CKPT_F64;
   if (is_negative) *signs = CKPT_SIGNS_EVEN;
   if (is_negative != is_conjugate) *signs |= CKPT_SIGNS_ODD;
   return (!is_negative || has_sign) && (!is_conjugate || is_complex);
