@@ -201,10 +201,17 @@ typedef struct ckpt_open_options {
   /* Names by the rules for models of no family, of this revision, whatever is known now: 1 is that of digests over
    * "stored" and "hf:any/1", 2 that of "hf:any/2". 0: the newest rules. */
   uint32_t naming_revision;
+  /* Reads records whose CRC-32 is not that of their content all the same; else that is EDIFFERENT, here and wherever
+   * one is read whole. `corrupt` (may be NULL) receives each such record, or each tensor in it. This call and later
+   * reads of the index call it, never from two threads at once. */
+  bool allow_corrupt;
+  void (*corrupt)(void *arg, const ckpt_error *damage);
+  void *corrupt_arg;
 } ckpt_open_options;
 
 /* Opens a file or folder of any known format, recognised by its content. Reads headers only.
- * Fails with ENOTFOUND, EFORMAT, EUNSUPPORTED, ELIMIT, EIO, ENOMEM. Blocks on the file system. */
+ * Fails with ENOTFOUND, EFORMAT, EDIFFERENT (a checksum), EUNSUPPORTED, ELIMIT, EIO, ENOMEM. Blocks on the file
+ * system. */
 CKPT_API CKPT_USE_RESULT ckpt_status ckpt_open(ckpt_index **out, const char *path, const ckpt_open_options *options,
                                                ckpt_error *err);
 
@@ -269,8 +276,9 @@ typedef struct ckpt_box {
 
 /* Reads a tensor, or a box of it, into dst in row-major order. It gathers the shards and casts to `as`
  * (CKPT_DTYPE_NONE: as stored). n_bytes must be exactly the size of the result.
- * Fails with EINVAL (size, box), EIO, EFORMAT, EUNSUPPORTED (cast), EVALUE (a cast that overflows or loses a NaN).
- * Blocks on reading. */
+ * A record that the tensor is all of, and that carries a CRC-32, is compared with it.
+ * Fails with EINVAL (size, box), EIO, EFORMAT, EDIFFERENT (that checksum), EUNSUPPORTED (cast), EVALUE (a cast that
+ * overflows or loses a NaN). Blocks on reading. */
 CKPT_API CKPT_USE_RESULT ckpt_status ckpt_read(const ckpt_index *index, const ckpt_tensor *tensor, const ckpt_box *box,
                                                ckpt_dtype as, void *dst, size_t n_bytes, ckpt_error *err);
 
@@ -329,8 +337,8 @@ typedef struct ckpt_hash_options {
 
 /* Computes the content digest of an index. Reads every byte of its tensors once, and blocks on reading. Fails with
  * EINVAL (include, exclude, options), ENOTFOUND (a pattern that matches nothing), EUNSUPPORTED (cast, and
- * a tensor that is not read), EVALUE (cast), EFORMAT, EIO (also if a file changed since it
- * was opened), ELIMIT, ENOMEM, ECANCELED. */
+ * a tensor that is not read), EVALUE (cast), EFORMAT, EDIFFERENT (a record's checksum, tied copies), EIO (also if a
+ * file changed since it was opened), ELIMIT, ENOMEM, ECANCELED. */
 CKPT_API CKPT_USE_RESULT ckpt_status ckpt_hash(const ckpt_index *index, const ckpt_hash_options *options,
                                                ckpt_digest *out, ckpt_error *err);
 
@@ -368,9 +376,9 @@ CKPT_API CKPT_USE_RESULT ckpt_status ckpt_plan_check(ckpt_plan *plan, const ckpt
 
 /* Runs the plan and commits its outputs, all or nothing for each. A plan with outputs runs once; the second call fails
  * with EINVAL. Blocks on reading the inputs, on writing and syncing the outputs and, in a group, on the other ranks.
- * Checks the plan first if the caller did not, and fails like ckpt_plan_check. Also fails with ENOTFOUND, EFORMAT, EIO
- * (no space, or an input that changed), EEXIST (an output that appeared meanwhile), EVALUE (a cast that overflows or
- * loses a NaN), ECANCELED. */
+ * Checks the plan first if the caller did not, and fails like ckpt_plan_check. Also fails with ENOTFOUND, EFORMAT,
+ * EDIFFERENT (a record that was read whole has another checksum), EIO (no space, or an input that changed), EEXIST (an
+ * output that appeared meanwhile), EVALUE (a cast that overflows or loses a NaN), ECANCELED. */
 CKPT_API CKPT_USE_RESULT ckpt_status ckpt_plan_run(ckpt_plan *plan, const ckpt_run_options *options, ckpt_error *err);
 
 /* Expression builders. Each returns a node that the plan owns. They fail with EINVAL (shape, axis, invalid dtype),
@@ -445,6 +453,9 @@ typedef struct ckpt_convert_options {
   const char *pre; /* of GGUF from another dialect: llama.cpp's name of the pre-tokenizer; NULL: as it is recognised */
   const char *graph_weights; /* path of the checkpoint that the graph was exported from, or NULL */
   bool partial;              /* parameters of the graph or the input may lack their counterpart */
+  bool allow_corrupt; /* as ckpt_open_options; and so are these two */
+  void (*corrupt)(void *arg, const ckpt_error *damage);
+  void *corrupt_arg;
 } ckpt_convert_options;
 
 /* Converts and commits. Fails like ckpt_open and ckpt_plan_run, and with EINVAL for options that the output's format

@@ -15,7 +15,7 @@ enum { MAX_LISTED = 4 };
 
 /* ---- objects ---- */
 
-/* The path of rank R's own object: the last key gets @R. */
+/* The path of rank R's own object or tensor: the last key gets @R. */
 static ckpt_status rank_path(ckpt_dcp_adder *a, const ckpt_dcp_item *of, const ckpt_object *path, ckpt_object **out,
                              ckpt_error *err) {
   ckpt_arena *arena = &a->index->arena;
@@ -184,7 +184,16 @@ static ckpt_status gather(ckpt_dcp_adder *a, uint64_t first, uint64_t n, ckpt_er
     if (is_tensor(&items[i]) != is_tensor(&items[0]))
       return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "a tensor for one rank, something else for another");
   if (!is_tensor(&items[0])) return gather_objects(a, first, n, path, err);
-  return add_part(a, &(ckpt_dcp_part){.first = first, .n = (uint32_t)n}, path, err);
+  uint64_t n_same;
+  CKPT_TRY(ckpt_dcp_split_replicas(a, &a->items[first], n, &n_same, err));
+  CKPT_TRY(add_part(a, &(ckpt_dcp_part){.first = first, .n = (uint32_t)n_same}, path, err));
+  for (uint64_t i = n_same; i < n; i++) {
+    ckpt_object *own;
+    CKPT_TRY(rank_path(a, &items[i], path, &own, err));
+    CKPT_TRY(add_part(a, &(ckpt_dcp_part){.first = first + i, .n = 1}, own, err));
+  }
+  if (n_same != n && a->n_own++ == 0) a->first_own = items[0].name->text;
+  return CKPT_OK;
 }
 
 /* What a defect says, in an item; passed where all of them are asked for. */
@@ -355,6 +364,11 @@ static ckpt_status add_everything(ckpt_dcp_adder *a, ckpt_error *err) {
   ckpt_error defect = {0};
   if (a->n_missing != 0) CKPT_TRY(ckpt_defects_pass(&a->index->defects, refuse_missing(a, &defect), &defect, err));
   CKPT_TRY(ckpt_torch_unread_note(&a->unread, a->index, err));
+  if (a->n_own != 0)
+    CKPT_TRY(ckpt_index_note(a->index, false, err,
+                             "ranks have values of their own of %llu tensor%s (%s%.200s): rank R's is NAME@R, where it "
+                             "is not the first's",
+                             (ull)a->n_own, ckpt_plural(a->n_own), a->n_own == 1 ? "" : "first ", a->first_own));
   CKPT_TRY(ckpt_dcp_table_note(&a->metadata->places, a->index, err));
   CKPT_TRY(ckpt_dcp_agreement_note(&a->metadata->agreement, a->index, err));
   uint32_t n = 0;

@@ -58,7 +58,27 @@ typedef struct ckpt_dcp_adder {
   ckpt_dcp_twins twins;
   ckpt_dcp_places places; /* of all items but those in safetensors files */
   ckpt_torch_unread unread;
+  const char *first_own; /* of tensors that ranks have of their own: stored name */
+  uint64_t n_own;
 } ckpt_dcp_adder;
+
+/* A tensor's description: the same in every root. Shape is torch's; of packed dtypes, in packs. */
+typedef struct ckpt_dcp_described {
+  ckpt_dtype dtype;
+  uint32_t rank;
+  uint64_t shape[CKPT_MAX_RANK];
+  bool is_strided;    /* its chunks may not be row-major */
+  bool is_unsaid;     /* whether they are is not said */
+  const char *reason; /* why it is not read; or NULL */
+} ckpt_dcp_described;
+
+/* Takes an item's description. EFORMAT; ENOMEM. */
+ckpt_status ckpt_dcp_describe(const ckpt_object *row, ckpt_dcp_described *out, ckpt_arena *arena, ckpt_error *err);
+
+/* Of n items of one name, moves those whose values are not the first's behind the others, *n_same of them: they are
+ * their ranks' own. EDIFFERENT where a rank has a part with other values and not all of the tensor; as reading. */
+ckpt_status ckpt_dcp_split_replicas(ckpt_dcp_adder *adder, ckpt_dcp_item *items, uint64_t n, uint64_t *n_same,
+                                    ckpt_error *err);
 
 /* What is wrong with a text that is short enough to be a name. */
 const char *ckpt_dcp_no_name(const ckpt_object *name);
@@ -66,6 +86,10 @@ const char *ckpt_dcp_no_name(const ckpt_object *name);
 /* The slice of an item's chunk, or, without an offset, of an object; its file is CKPT_FILE_LITERAL where that is
  * missing, which is kept. EFORMAT, EUNSUPPORTED for unknown extensions, ELIMIT, ENOMEM. */
 ckpt_status ckpt_dcp_find_slice(ckpt_dcp_adder *adder, const ckpt_dcp_item *of, const ckpt_object *offset,
+                                ckpt_dcp_slice *out, ckpt_error *err);
+
+/* The same, which nobody takes for a use of the slice. */
+ckpt_status ckpt_dcp_peek_slice(ckpt_dcp_adder *adder, const ckpt_dcp_item *of, const ckpt_object *offset,
                                 ckpt_dcp_slice *out, ckpt_error *err);
 
 /* What kind of file a chunk lies in, by its first bytes. */

@@ -66,10 +66,8 @@ static ckpt_status find_codec(const ckpt_object *codecs, bool *is_zstd, ckpt_err
                    "its bytes went through the extension %.80s (only stream.zstd/1 is known)", codec->text);
 }
 
-ckpt_status ckpt_dcp_find_slice(ckpt_dcp_adder *a, const ckpt_dcp_item *of, const ckpt_object *offset,
-                                ckpt_dcp_slice *out, ckpt_error *err) {
-  bool is_first = false;
-  const ckpt_object *info = ckpt_dcp_find(&a->metadata->places, of->root, of->name, offset, &is_first);
+static ckpt_status take_slice(ckpt_dcp_adder *a, const ckpt_dcp_item *of, const ckpt_object *info, ckpt_dcp_slice *out,
+                              ckpt_error *err) {
   if (info == NULL) return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "storage_data has no place for a chunk of it");
   const ckpt_object *name = ckpt_dcp_attribute(info, "relative_path");
   const ckpt_object *start = ckpt_dcp_attribute(info, "offset"), *n = ckpt_dcp_attribute(info, "length");
@@ -79,8 +77,20 @@ ckpt_status ckpt_dcp_find_slice(ckpt_dcp_adder *a, const ckpt_dcp_item *of, cons
   out->offset = (uint64_t)start->integer;
   out->n_bytes = (uint64_t)n->integer;
   CKPT_TRY(find_codec(ckpt_dcp_attribute(info, "transform_descriptors"), &out->is_zstd, err));
-  CKPT_TRY(find_file(a, name, a->metadata->roots[of->root].folder, &out->file, err));
+  return find_file(a, name, a->metadata->roots[of->root].folder, &out->file, err);
+}
+
+ckpt_status ckpt_dcp_find_slice(ckpt_dcp_adder *a, const ckpt_dcp_item *of, const ckpt_object *offset,
+                                ckpt_dcp_slice *out, ckpt_error *err) {
+  bool is_first = false;
+  const ckpt_object *info = ckpt_dcp_find(&a->metadata->places, of->root, of->name, offset, &is_first);
+  CKPT_TRY(take_slice(a, of, info, out, err));
   return is_first ? ckpt_dcp_places_add(&a->places, out, of->name, err) : CKPT_OK;
+}
+
+ckpt_status ckpt_dcp_peek_slice(ckpt_dcp_adder *a, const ckpt_dcp_item *of, const ckpt_object *offset,
+                                ckpt_dcp_slice *out, ckpt_error *err) {
+  return take_slice(a, of, ckpt_dcp_find(&a->metadata->places, of->root, of->name, offset, NULL), out, err);
 }
 
 /* ---- safetensors in .distcp files ---- */

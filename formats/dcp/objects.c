@@ -8,11 +8,13 @@
 #include "formats/dcp/dict.h"
 #include "formats/dcp/objects.h"
 #include "libckpt/base/checked.h"
+#include "libckpt/base/crc32.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/grow.h"
 #include "libckpt/codec/torch/state/groups.h"
 #include "libckpt/codec/torch/state/state.h"
 #include "libckpt/extents/decode.h"
+#include "libckpt/io/records.h"
 
 typedef unsigned long long ull;
 
@@ -61,8 +63,21 @@ static void place_storages(ckpt_torch_graph *graph, const ckpt_dcp_slice *at) {
   }
 }
 
+/* Storages of such an archive are compared here, where all of its bytes are. */
+static ckpt_status check_records(ckpt_source *source, const uint8_t *bytes, const char *name, ckpt_error *err) {
+  for (uint32_t i = 0; i < ckpt_source_n_records(source); i++) {
+    const ckpt_stored_record *record = ckpt_source_record_at(source, i);
+    if (record->n_stored != record->n_bytes) continue; /* deflated: not read */
+    const uint32_t sum = ckpt_crc32(0, bytes + record->offset, (size_t)record->n_bytes);
+    if (sum != record->crc32)
+      CKPT_TRY(ckpt_source_refuse_record(source, record->file, name, record->name, sum, record->crc32, record->n_bytes,
+                                         err));
+  }
+  return CKPT_OK;
+}
+
 static ckpt_status read_zstd(ckpt_torch_graph *graph, ckpt_dcp_objects *objects, const ckpt_dcp_slice *at,
-                             ckpt_pickle_report *report, ckpt_error *err) {
+                             const char *name, ckpt_pickle_report *report, ckpt_error *err) {
   ckpt_arena *arena = &objects->index->arena;
   const ckpt_extent extent = {.file = at->file, .offset = at->offset, .n_stored = at->n_bytes};
   uint64_t max = arena->limit - arena->n_taken;
@@ -73,7 +88,9 @@ static ckpt_status read_zstd(ckpt_torch_graph *graph, ckpt_dcp_objects *objects,
   CKPT_TRY_GOTO(ckpt_decode_zstd(&bytes, &n, objects->index->source, &extent,
                                  max < MAX_DECODED_BYTES ? (size_t)max : MAX_DECODED_BYTES, err));
   CKPT_TRY_GOTO(ckpt_source_memory(&source, bytes, n, ckpt_source_path(objects->index->source, at->file), err));
+  ckpt_source_follow(source, objects->index->source);
   CKPT_TRY_GOTO(ckpt_torch_archive_read(graph, source, 0, 0, n, arena, report, err));
+  CKPT_TRY_GOTO(check_records(source, bytes, name, err));
   place_storages(graph, at);
 done:
   ckpt_source_free(source);
@@ -112,7 +129,7 @@ ckpt_status ckpt_dcp_objects_read(ckpt_torch_graph *graph, ckpt_dcp_objects *obj
   const ckpt_archive whole = {
       .name = name, .offset = at->offset, .n_bytes = at->n_bytes, .file = at->file, .is_zstd = at->is_zstd};
   CKPT_TRY(ckpt_index_add_archive(index, &whole, err));
-  const ckpt_status read = at->is_zstd ? read_zstd(graph, objects, at, &report, &why)
+  const ckpt_status read = at->is_zstd ? read_zstd(graph, objects, at, name, &report, &why)
                                        : ckpt_torch_archive_read(graph, index->source, at->file, at->offset,
                                                                  at->n_bytes, &index->arena, &report, &why);
   CKPT_TRY(ckpt_torch_globals_add(&objects->globals, &report, &index->arena, err));

@@ -15,21 +15,12 @@
 #include "libckpt/codec/torch/read/graph.h"
 #include "libckpt/codec/torch/read/record.h"
 #include "libckpt/extents/decode.h"
+#include "libckpt/io/records.h"
 
 typedef unsigned long long ull;
 
 /* Tensors at most whose first chunk is looked at; of more, those that are not contiguous are refused when read. */
 enum { MAX_LOOKS = 1 << 16 };
-
-/* A tensor's description: the same in every root. Shape is torch's; of packed dtypes, in packs. */
-typedef struct described {
-  ckpt_dtype dtype;
-  uint32_t rank;
-  uint64_t shape[CKPT_MAX_RANK];
-  bool is_strided;    /* its chunks may not be row-major */
-  bool is_unsaid;     /* whether they are is not said */
-  const char *reason; /* why it is not read; or NULL */
-} described;
 
 /* Part i of TensorProperties' state: (dtype, layout, requires_grad, memory_format, pin_memory[, strides]), or what it
  * is called where the state is a dict. */
@@ -40,9 +31,9 @@ static const ckpt_object *property(const ckpt_object *properties, uint64_t i, co
 }
 
 /* What we cannot hold is no defect: reason says it, and the rest of the checkpoint is read. */
-static ckpt_status describe(const ckpt_object *row, described *out, ckpt_arena *arena, ckpt_error *err) {
+ckpt_status ckpt_dcp_describe(const ckpt_object *row, ckpt_dcp_described *out, ckpt_arena *arena, ckpt_error *err) {
   const ckpt_object *size = ckpt_dcp_attribute(row, "size");
-  *out = (described){.dtype = CKPT_DTYPE_NONE};
+  *out = (ckpt_dcp_described){.dtype = CKPT_DTYPE_NONE};
   const ckpt_object *properties = ckpt_dcp_attribute(row, "properties");
   const ckpt_object *dtype = property(properties, 0, "dtype"), *strides = property(properties, 5, "strides");
   const ckpt_object *axes = size != NULL && size->kind == CKPT_OBJECT_FOREIGN ? ckpt_foreign_arg(size, 0) : size;
@@ -86,7 +77,7 @@ static void set_place(ckpt_extent *extent, const ckpt_dcp_slice *at) {
   if (at->is_zstd) extent->chain[1] = CKPT_DECODE_RECORD;
 }
 
-static bool is_whole(const described *tensor, const uint64_t *box) {
+static bool is_whole(const ckpt_dcp_described *tensor, const uint64_t *box) {
   for (uint32_t i = 0; i < tensor->rank; i++)
     if (box[i] != 0 || box[CKPT_MAX_RANK + i] != tensor->shape[i]) return false;
   return true;
@@ -94,7 +85,7 @@ static bool is_whole(const described *tensor, const uint64_t *box) {
 
 /* A chunk without elements is an archive all the same: where its file was cut, it is missing. A tensor of nothing else
  * keeps its place, by which its other names are found. */
-static ckpt_status add_empty(ckpt_dcp_adder *a, const ckpt_dcp_item *of, const described *tensor,
+static ckpt_status add_empty(ckpt_dcp_adder *a, const ckpt_dcp_item *of, const ckpt_dcp_described *tensor,
                              const ckpt_object *offsets, const uint64_t *box, ckpt_extent *extent, ckpt_error *err) {
   ckpt_dcp_slice at;
   ckpt_dcp_file *file;
@@ -111,7 +102,7 @@ static ckpt_status add_empty(ckpt_dcp_adder *a, const ckpt_dcp_item *of, const d
 }
 
 /* Takes one chunk. */
-static ckpt_status add_chunk(ckpt_dcp_adder *a, const ckpt_dcp_item *of, const described *tensor,
+static ckpt_status add_chunk(ckpt_dcp_adder *a, const ckpt_dcp_item *of, const ckpt_dcp_described *tensor,
                              const ckpt_object *chunk, ckpt_error *err) {
   ckpt_extent *extent;
   uint64_t *box, volume;
@@ -144,7 +135,7 @@ static ckpt_status add_chunk(ckpt_dcp_adder *a, const ckpt_dcp_item *of, const d
 
 /* That a chunk's archive holds what the metadata says, in however many bytes. */
 static ckpt_status check_layout(ckpt_dcp_adder *a, const ckpt_extent *extent, const ckpt_record_layout *layout,
-                                const described *tensor, const uint64_t *counts, ckpt_error *err) {
+                                const ckpt_dcp_described *tensor, const uint64_t *counts, ckpt_error *err) {
   const char *path = ckpt_source_path(a->index->source, extent->file);
   char held[CKPT_SHAPE_TEXT], said[CKPT_SHAPE_TEXT];
   if (layout->rank != tensor->rank || memcmp(layout->sizes, counts, layout->rank * sizeof *counts) != 0)
@@ -170,7 +161,7 @@ static ckpt_status take_dense(const ckpt_record_layout *layout, const uint64_t *
 }
 
 /* The strides of a chunk behind zstd. */
-static ckpt_status find_strides_behind(ckpt_dcp_adder *a, const ckpt_extent *extent, const described *tensor,
+static ckpt_status find_strides_behind(ckpt_dcp_adder *a, const ckpt_extent *extent, const ckpt_dcp_described *tensor,
                                        const uint64_t *counts, uint64_t *strides, ckpt_error *err) {
   ckpt_record_layout layout;
   CKPT_TRY(ckpt_dcp_slice_check(
@@ -182,8 +173,9 @@ static ckpt_status find_strides_behind(ckpt_dcp_adder *a, const ckpt_extent *ext
 }
 
 /* The strides of a chunk that is not row-major, and its record's own place in the file. */
-static ckpt_status find_strides(ckpt_dcp_adder *a, ckpt_extent *extent, const char *name, const described *tensor,
-                                const uint64_t *counts, uint64_t *strides, ckpt_error *err) {
+static ckpt_status find_strides(ckpt_dcp_adder *a, ckpt_extent *extent, const char *name,
+                                const ckpt_dcp_described *tensor, const uint64_t *counts, uint64_t *strides,
+                                ckpt_error *err) {
   ckpt_record record;
   ckpt_record_layout layout;
   uint64_t start, n_bytes = UINT64_MAX, block_bytes = ckpt_dtype_get(tensor->dtype)->block_bytes;
@@ -209,6 +201,11 @@ static ckpt_status find_strides(ckpt_dcp_adder *a, ckpt_extent *extent, const ch
       .name = name, .offset = extent->offset, .n_bytes = extent->n_stored, .file = extent->file};
   CKPT_TRY(ckpt_index_add_archive(a->index, &whole, err));
   const ckpt_decoder order = record.is_big_endian ? CKPT_DECODE_SWAPPED : CKPT_DECODE_RAW;
+  if (record.has_crc32 && record.n_bytes != 0) {
+    const ckpt_stored_record row =
+        ckpt_stored_record_of(extent->file, record.offset, record.n_stored, record.n_bytes, record.crc32, "data/0");
+    CKPT_TRY(ckpt_source_add_record(a->index->source, &row, err));
+  }
   extent->skip = start;
   extent->offset = record.offset;
   extent->n_stored = record.n_stored;
@@ -219,7 +216,7 @@ static ckpt_status find_strides(ckpt_dcp_adder *a, ckpt_extent *extent, const ch
 
 /* Whether the first chunk of the tensor at hand lies in another order. Where that cannot be told it is not: whoever
  * reads it will be told why. */
-static bool lies_otherwise(ckpt_dcp_adder *a, const described *tensor) {
+static bool lies_otherwise(ckpt_dcp_adder *a, const ckpt_dcp_described *tensor) {
   const ckpt_extent *extent = a->extents;
   const uint64_t *counts = a->boxes + CKPT_MAX_RANK;
   ckpt_record record;
@@ -239,8 +236,8 @@ static bool lies_otherwise(ckpt_dcp_adder *a, const described *tensor) {
 }
 
 /* Gives the extents of the tensor at hand their parts; *form says of which kind. */
-static ckpt_status place_extents(ckpt_dcp_adder *a, const char *name, const described *tensor, uint64_t n_units,
-                                 ckpt_extent_form *form, ckpt_error *err) {
+static ckpt_status place_extents(ckpt_dcp_adder *a, const char *name, const ckpt_dcp_described *tensor,
+                                 uint64_t n_units, ckpt_extent_form *form, ckpt_error *err) {
   bool all_whole = !tensor->is_strided || n_units == 0;
   for (uint32_t i = 0; i < a->n_extents && all_whole; i++)
     all_whole = is_whole(tensor, a->boxes + (size_t)i * 2 * CKPT_MAX_RANK);
@@ -305,7 +302,7 @@ static ckpt_status leave_tensor(ckpt_dcp_adder *a, const ckpt_dcp_item *items, u
 }
 
 /* Two ranks say different things of one tensor. */
-static ckpt_status refuse_other(const described *x, const described *y, uint32_t rank, uint32_t other,
+static ckpt_status refuse_other(const ckpt_dcp_described *x, const ckpt_dcp_described *y, uint32_t rank, uint32_t other,
                                 ckpt_error *err) {
   char one[CKPT_SHAPE_TEXT], two[CKPT_SHAPE_TEXT];
   return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "rank %u says %s %s%s, rank %u %s %s%s", rank,
@@ -316,12 +313,12 @@ static ckpt_status refuse_other(const described *x, const described *y, uint32_t
 
 ckpt_status ckpt_dcp_add_tensor(ckpt_dcp_adder *a, const ckpt_dcp_item *items, uint64_t n, const char *name,
                                 ckpt_role role, uint32_t *number, ckpt_error *err) {
-  described tensor, other;
-  CKPT_TRY(describe(items[0].value, &tensor, &a->index->arena, err));
+  ckpt_dcp_described tensor, other;
+  CKPT_TRY(ckpt_dcp_describe(items[0].value, &tensor, &a->index->arena, err));
   if (tensor.reason != NULL) return leave_tensor(a, items, n, name, role, tensor.reason, number, err);
   a->n_extents = 0;
   for (uint64_t i = 0; i < n; i++) {
-    CKPT_TRY(describe(items[i].value, &other, &a->index->arena, err));
+    CKPT_TRY(ckpt_dcp_describe(items[i].value, &other, &a->index->arena, err));
     if (other.dtype != tensor.dtype || other.rank != tensor.rank || other.is_strided != tensor.is_strided ||
         memcmp(other.shape, tensor.shape, tensor.rank * sizeof *tensor.shape) != 0)
       return refuse_other(&tensor, &other, items[0].root, items[i].root, err);

@@ -7,9 +7,12 @@
 #include "libckpt/base/checked.h"
 #include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
+#include "libckpt/extents/record_checks.h"
 #include "libckpt/index/tensor.h"
 
 enum { INPUT_BYTES = 64 << 10, SKIP_BYTES = 32 << 10 };
+/* What is read at once where its checksum is taken, so that it still is in a core's own cache. */
+enum { CHECKED_BYTES = 512 << 10 };
 
 typedef unsigned long long ull;
 
@@ -294,18 +297,22 @@ static ckpt_status check_record(const ckpt_reader *reader, const ckpt_decoder_ro
 }
 
 /* That a record whose length is not known ends where it is expected to; the cursor stands there. */
-static ckpt_status check_end(ckpt_reader *reader, const ckpt_decoder_row *row, const char *path, ckpt_error *err) {
+static ckpt_status check_end(ckpt_reader *reader, const ckpt_decoder_row *row, const char *path, ckpt_record *record,
+                             ckpt_error *err) {
   const ckpt_record_decoder *decoder = row->record;
   const uint64_t n_expected = reader->n_expected;
   uint8_t tail[CKPT_MAX_RECORD_TAIL];
   CKPT_TRY(pull(reader->cursors, 1, tail, decoder->n_tail, err));
-  if (decoder->ends(tail, n_expected)) return CKPT_OK;
+  if (decoder->ends(tail, n_expected, &record->crc32)) {
+    record->has_crc32 = record->crc32 != 0;
+    return CKPT_OK;
+  }
   return ckpt_fail(err, CKPT_EFORMAT, path, NULL, "its %s record does not end after the %llu byte%s that are expected",
                    row->name, (ull)n_expected, ckpt_plural(n_expected));
 }
 
 static ckpt_status read_record(ckpt_reader *reader, const ckpt_decoder_row *row, const ckpt_extent *extent,
-                               const ckpt_record *record, stream of, uint64_t at, void *dst, size_t n_bytes,
+                               ckpt_record *record, stream of, uint64_t at, void *dst, size_t n_bytes,
                                ckpt_error *err) {
   const char *path = ckpt_source_path(reader->source, extent->file);
   uint64_t end = 0;
@@ -313,7 +320,9 @@ static ckpt_status read_record(ckpt_reader *reader, const ckpt_decoder_row *row,
   CKPT_TRY(check_record(reader, row, record, path, end, is_within, err));
   if (of.decoder != NULL) {
     CKPT_TRY(read_sequential(reader, &of, 1, record->offset + at, dst, n_bytes, err));
-    return record->n_bytes == UINT64_MAX && end == reader->n_expected ? check_end(reader, row, path, err) : CKPT_OK;
+    if (record->n_bytes != UINT64_MAX) return CKPT_OK;
+    record->n_bytes = reader->n_expected;
+    return end == reader->n_expected ? check_end(reader, row, path, record, err) : CKPT_OK;
   }
   if (!record->is_deflated)
     return ckpt_source_read(reader->source, extent->file, record->offset + at, dst, n_bytes, err);
@@ -337,6 +346,31 @@ static void turn_signs(uint8_t *bytes, size_t n_bytes, uint32_t unit_bytes, uint
   for (size_t i = unit_bytes; i <= n_bytes; i += unit_bytes, number++) bytes[i - 1] ^= signs[number % 2];
 }
 
+/* Bytes as they are stored, and the archive's record that they are of, if any. */
+static ckpt_status read_content(ckpt_reader *reader, const ckpt_extent *extent, uint32_t unit_bytes, uint64_t at,
+                                void *dst, size_t n_bytes, ckpt_record *record, ckpt_error *err) {
+  const stream of = {extent, extent->file, extent->offset, extent->n_stored, stream_of(extent)};
+  const ckpt_decoder_row *row = record_row(extent);
+  *record = (ckpt_record){0};
+  if (row != NULL) {
+    CKPT_TRY(find_record(reader, row, extent, &of, record, err));
+    CKPT_TRY(read_record(reader, row, extent, record, of, at, dst, n_bytes, err));
+  } else if (of.decoder != NULL) {
+    CKPT_TRY(read_sequential(reader, &of, unit_bytes, at, dst, n_bytes, err));
+  } else {
+    CKPT_TRY(ckpt_source_read(reader->source, extent->file, extent->offset + at, dst, n_bytes, err));
+  }
+  if (reader->checks == NULL) return CKPT_OK;
+  return ckpt_record_checks_take(reader->checks, reader->source, extent, row == NULL ? NULL : record, at, dst, n_bytes,
+                                 err);
+}
+
+ckpt_status ckpt_reader_read_content(ckpt_reader *reader, const ckpt_extent *extent, uint64_t at, void *dst,
+                                     size_t n_bytes, ckpt_error *err) {
+  ckpt_record record;
+  return read_content(reader, extent, 1, at, dst, n_bytes, &record, err);
+}
+
 ckpt_status ckpt_reader_read(ckpt_reader *reader, const ckpt_extent *extent, uint32_t unit_bytes, uint64_t at,
                              void *dst, size_t n_bytes, ckpt_error *err) {
   if (extent->file == CKPT_FILE_LITERAL) {
@@ -346,19 +380,16 @@ ckpt_status ckpt_reader_read(ckpt_reader *reader, const ckpt_extent *extent, uin
     return CKPT_OK;
   }
   CKPT_TRY(check_chain(reader, extent, unit_bytes, err));
-  const stream of = {extent, extent->file, extent->offset, extent->n_stored, stream_of(extent)};
-  const ckpt_decoder_row *row = record_row(extent);
-  bool swaps = extent->chain[0] == CKPT_DECODE_SWAPPED || extent->chain[1] == CKPT_DECODE_SWAPPED;
   ckpt_record record = {0};
-  if (row != NULL) {
-    CKPT_TRY(find_record(reader, row, extent, &of, &record, err));
-    CKPT_TRY(read_record(reader, row, extent, &record, of, at, dst, n_bytes, err));
-    swaps = record.is_big_endian;
-  } else if (of.decoder != NULL) {
-    CKPT_TRY(read_sequential(reader, &of, unit_bytes, at, dst, n_bytes, err));
-  } else {
-    CKPT_TRY(ckpt_source_read(reader->source, extent->file, extent->offset + at, dst, n_bytes, err));
+  const size_t n_step = reader->checks == NULL ? SIZE_MAX : CHECKED_BYTES;
+  for (size_t i = 0; i < n_bytes; i += n_step) {
+    const size_t n = n_bytes - i < n_step ? n_bytes - i : n_step;
+    CKPT_TRY(read_content(reader, extent, unit_bytes, at + i, (uint8_t *)dst + i, n, &record, err));
+    if (n == n_bytes) break;
   }
+  const bool swaps = record_row(extent) != NULL
+                         ? record.is_big_endian
+                         : extent->chain[0] == CKPT_DECODE_SWAPPED || extent->chain[1] == CKPT_DECODE_SWAPPED;
   if (swaps) swap_units(dst, n_bytes, unit_bytes);
   const uint8_t signs = extent->signs ^ record.signs;
   if (signs != 0) turn_signs(dst, n_bytes, unit_bytes, at, signs);

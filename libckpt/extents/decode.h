@@ -12,6 +12,7 @@
 
 typedef struct ckpt_cursor ckpt_cursor;
 typedef struct ckpt_found_record ckpt_found_record;
+struct ckpt_record_checks;
 
 typedef struct ckpt_reader {
   ckpt_source *source;    /* of the index whose extents are read */
@@ -19,10 +20,11 @@ typedef struct ckpt_reader {
   ckpt_dtype dtype;       /* that it must have; NONE: any */
   const uint64_t *counts; /* its shape: the next extent's box, of `rank` axes in units; NULL: any */
   uint32_t rank;
-  bool is_strided;            /* extents have strides: those of their records, which need not be row-major */
-  uint64_t max_bytes;         /* that cursors may hold together; one is kept in any case */
-  ckpt_cursor *cursors;       /* most recently used first */
-  ckpt_found_record *records; /* of archives looked up, or NULL */
+  bool is_strided;                   /* extents have strides: those of their records, which need not be row-major */
+  uint64_t max_bytes;                /* that cursors may hold together; one is kept in any case */
+  ckpt_cursor *cursors;              /* most recently used first */
+  ckpt_found_record *records;        /* of archives looked up, or NULL */
+  struct ckpt_record_checks *checks; /* of what is read (record_checks.h), or NULL */
 } ckpt_reader;
 
 /* Whether the extent's bytes come from a sequential decoder. */
@@ -31,6 +33,10 @@ bool ckpt_extent_is_sequential(const ckpt_extent *extent);
 /* n_bytes of decoded bytes from position `at` into dst. unit_bytes: of one element, what `swapped` turns around. */
 ckpt_status ckpt_reader_read(ckpt_reader *reader, const ckpt_extent *extent, uint32_t unit_bytes, uint64_t at,
                              void *dst, size_t n_bytes, ckpt_error *err);
+
+/* The same as it is stored: nothing is turned around. */
+ckpt_status ckpt_reader_read_content(ckpt_reader *reader, const ckpt_extent *extent, uint64_t at, void *dst,
+                                     size_t n_bytes, ckpt_error *err);
 
 /* How the tensor lies in the archive behind an extent's sequential decoder: a few KiB of it are decoded. As `scan` of
  * the record's decoder. */

@@ -34,13 +34,16 @@ typedef struct ckpt_stream_decoder {
 
 /* The one record of an archive. */
 typedef struct ckpt_record {
-  uint64_t offset;    /* of the payload: in the file, or in the archive that was searched forwards */
-  uint64_t n_stored;  /* bytes of the payload */
-  uint64_t n_bytes;   /* of the record; UINT64_MAX where an archive read forwards says so only behind it */
-  bool is_deflated;   /* else stored */
-  bool is_big_endian; /* elements are to be swapped */
-  ckpt_dtype dtype;   /* as the archive says; NONE: it does not */
-  uint8_t signs;      /* that are turned: ckpt_extent_signs */
+  uint64_t offset;      /* of the payload: in the file, or in the archive that was searched forwards */
+  uint64_t n_stored;    /* bytes of the payload */
+  uint64_t n_bytes;     /* of the record; UINT64_MAX where an archive read forwards says so only behind it */
+  bool is_deflated;     /* else stored */
+  bool is_big_endian;   /* elements are to be swapped */
+  ckpt_dtype dtype;     /* as the archive says; NONE: it does not */
+  uint8_t signs;        /* that are turned: ckpt_extent_signs */
+  bool has_crc32;       /* the archive carries checksums */
+  bool ends_with_crc32; /* of an archive read forwards: it may, behind the record */
+  uint32_t crc32;       /* of the content */
 } ckpt_record;
 
 /* How a tensor lies in its record, in elements. */
@@ -63,8 +66,9 @@ typedef struct ckpt_record_decoder {
    * needed (none of the payload), 0 when the record is found. */
   ckpt_status (*scan)(ckpt_record *out, ckpt_record_layout *layout, size_t *n_needed, const uint8_t *bytes,
                       size_t n_bytes, const char *path, ckpt_error *err);
-  /* Whether the n_tail bytes behind a record say that it ended there, with this length. */
-  bool (*ends)(const uint8_t *tail, uint64_t n_record);
+  /* Whether the n_tail bytes behind a record say that it ended there, with this length; then *crc32 is what they say
+   * of its content, 0 for nothing. */
+  bool (*ends)(const uint8_t *tail, uint64_t n_record, uint32_t *crc32);
   /* Fails where a tensor does not lie row-major from the beginning of its record. */
   ckpt_status (*check_row_major)(const ckpt_record_layout *layout, const char *path, ckpt_error *err);
 } ckpt_record_decoder;

@@ -20,6 +20,7 @@
 #include "libckpt/format/format.h"
 #include "libckpt/format/recognize.h"
 #include "libckpt/index/masters.h"
+#include "libckpt/io/records.h"
 #include "libckpt/io/temporary.h"
 
 enum { HEAD_BYTES = 4096, MAX_BELOW = 1000000 };
@@ -109,6 +110,16 @@ static ckpt_status refuse_part(const char *path, ckpt_status status, ckpt_error 
                    format->name, n > 1 ? (int)n - 1 : 1, n == 0 ? "." : path);
 }
 
+static void allow_corrupt(ckpt_source *source, const ckpt_open_options *options) {
+  if (options->allow_corrupt) ckpt_source_allow_corrupt(source, options->corrupt, options->corrupt_arg);
+}
+
+static ckpt_status open_source(ckpt_source **out, const char *path, const ckpt_open_options *options, ckpt_error *err) {
+  CKPT_TRY(ckpt_source_open(out, path, err));
+  allow_corrupt(*out, options);
+  return CKPT_OK;
+}
+
 static ckpt_status open_file(ckpt_index **out, const char *path, const ckpt_open_options *options, ckpt_error *err) {
   char *folder = NULL, *name = NULL;
   uint8_t head[HEAD_BYTES];
@@ -117,7 +128,7 @@ static ckpt_status open_file(ckpt_index **out, const char *path, const ckpt_open
   uint32_t file;
   CKPT_TRY(split_path(path, &folder, &name, err));
   ckpt_status status;
-  CKPT_TRY_GOTO(ckpt_source_open(&source, path, err));
+  CKPT_TRY_GOTO(open_source(&source, path, options, err));
   CKPT_TRY_GOTO(ckpt_source_add(source, name, &file, &probe.n_bytes, err));
   probe.n_head = probe.n_bytes < HEAD_BYTES ? (size_t)probe.n_bytes : HEAD_BYTES;
   CKPT_TRY_GOTO(ckpt_source_read(source, file, 0, head, probe.n_head, err));
@@ -147,7 +158,7 @@ static ckpt_status open_folder(ckpt_index **out, const char *path, bool *is_chec
   const ckpt_format *format = ask_formats(&probe);
   *is_checkpoint = format != NULL;
   if (format == NULL) goto done;
-  CKPT_TRY_GOTO(ckpt_source_open(&source, path, err));
+  CKPT_TRY_GOTO(open_source(&source, path, options, err));
   status = open_as(format, out, &probe, source, NULL, options, err);
   source = NULL;
 done:
@@ -234,6 +245,7 @@ ckpt_status ckpt_open_memory(ckpt_index **out, const void *data, size_t n_bytes,
   CKPT_TRY(ckpt_options_take(&options, sizeof options, given, err));
   ckpt_source *source;
   CKPT_TRY(ckpt_source_memory(&source, data, n_bytes, name, err));
+  allow_corrupt(source, &options);
   ckpt_probe probe = {
       .path = name, .head = data, .n_head = n_bytes < HEAD_BYTES ? n_bytes : HEAD_BYTES, .n_bytes = n_bytes};
   const ckpt_format *format = ask_formats(&probe);

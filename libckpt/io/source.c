@@ -22,6 +22,7 @@
 #include "libckpt/base/error.h"
 #include "libckpt/io/contained.h"
 #include "libckpt/io/descriptors.h"
+#include "libckpt/io/records.h"
 
 enum { MAX_ENTRIES = 1000000 };
 
@@ -43,7 +44,8 @@ struct ckpt_source {
   ckpt_descriptors *descriptors; /* NULL unless files */
   source_file **files;
   uint32_t n_files, capacity;
-  void *by_name; /* tree of source_file */
+  void *by_name;         /* tree of source_file */
+  ckpt_records *records; /* whose checksums are known */
   _Atomic uint64_t n_bytes_read;
 };
 
@@ -51,7 +53,11 @@ static ckpt_status new_source(ckpt_source **out, ckpt_error *err) {
   *out = calloc(1, sizeof **out);
   CKPT_TRY_ALLOC(*out, err);
   (*out)->root = (ckpt_root){-1, NULL};
-  return CKPT_OK;
+  const ckpt_status status = ckpt_records_new(&(*out)->records, err);
+  if (status == CKPT_OK) return CKPT_OK;
+  free(*out);
+  *out = NULL;
+  return status;
 }
 
 /* The user's own file follows its links; everything else is contained. */
@@ -263,6 +269,7 @@ const char *ckpt_source_path(const ckpt_source *source, uint32_t file) {
 uint64_t ckpt_source_size(const ckpt_source *source, uint32_t file) { return source->files[file]->n_bytes; }
 const char *ckpt_source_root(const ckpt_source *source) { return source->root_path == NULL ? "" : source->root_path; }
 uint64_t ckpt_source_bytes_read(const ckpt_source *source) { return source->n_bytes_read; }
+ckpt_records *ckpt_source_records(const ckpt_source *source) { return source->records; }
 
 static void keep_node(void *node) { (void)node; }
 
@@ -275,6 +282,7 @@ void ckpt_source_free(ckpt_source *source) {
   while (source->n_files > 0) drop_last_file(source);
   free(source->files);
   free(source->root_path), free(source->entry);
+  ckpt_records_free(source->records);
   free(source);
 }
 

@@ -12,9 +12,11 @@
 #include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
 #include "libckpt/extents/place.h"
+#include "libckpt/io/records.h"
 #include "libckpt/plan/batch.h"
 #include "libckpt/plan/blocks.h"
 #include "libckpt/plan/lower.h"
+#include "libckpt/plan/records.h"
 #include "libckpt/plan/strips.h"
 
 #define TILE_TARGET_BYTES (UINT64_C(24) << 20)  /* of all that a tile needs */
@@ -411,7 +413,7 @@ static uint64_t plan_bytes(const ckpt_plan *plan, uint64_t *beside) {
   enum { DIGEST_BYTES = 96 };
   uint64_t taken = plan->arena.n_taken + plan->work.n_taken, allowed = CKPT_PLAN_ALLOWANCE, n_inputs = 0;
   taken += plan->n_rows * (sizeof(ckpt_row) + DIGEST_BYTES) + plan->n_pieces * sizeof(ckpt_piece) +
-           plan->n_batches * sizeof(ckpt_batch) + plan->n_values * sizeof(uint64_t);
+           plan->n_batches * sizeof(ckpt_batch) + plan->n_values * sizeof(uint64_t) + ckpt_plan_record_bytes(plan);
   for (uint32_t i = 0; i < plan->n_outputs; i++) {
     const ckpt_index *described = plan->outputs[i].described;
     taken += described->arena.n_taken + described->n_tensors * sizeof(ckpt_tensor);
@@ -419,7 +421,8 @@ static uint64_t plan_bytes(const ckpt_plan *plan, uint64_t *beside) {
   }
   for (uint32_t i = 0; i < plan->n_inputs; i++) {
     const ckpt_index *index = plan->inputs[i].index;
-    uint64_t n_index = index->arena.n_taken + index->n_tensors * sizeof(ckpt_tensor);
+    uint64_t n_index =
+        index->arena.n_taken + index->n_tensors * sizeof(ckpt_tensor) + ckpt_source_record_bytes(index->source);
     uint64_t n_allowed = index->n_extents * CKPT_INDEX_ALLOWANCE;
     if (n_allowed > n_index) allowed += n_allowed - n_index;
     n_inputs += n_index;

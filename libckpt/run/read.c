@@ -199,8 +199,48 @@ static uint64_t box_elements(const ckpt_tensor *tensor, const ckpt_box *box) {
   return n;
 }
 
+ckpt_status ckpt_read_checks_new(ckpt_record_checks **out, const ckpt_index *index, const ckpt_tensor *tensor,
+                                 ckpt_error *err) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < tensor->n_extents && tensor->record->derived == NULL; i++)
+    n += ckpt_extent_has_record(index->source, &tensor->extents[i]);
+  *out = NULL;
+  if (n == 0) return CKPT_OK;
+  CKPT_TRY(ckpt_record_checks_new(out, n, err));
+  ckpt_record_checks_want(*out, index->source, tensor, tensor->n_bytes);
+  ckpt_record_checks_begin(*out);
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_read_checks_end(ckpt_record_checks *checks, const ckpt_index *index, const ckpt_tensor *tensor,
+                                 ckpt_status status, ckpt_error *err) {
+  if (checks == NULL) return status;
+  uint8_t *window = status != CKPT_OK ? NULL : malloc(CKPT_WINDOW_BYTES);
+  if (status == CKPT_OK && window == NULL) status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  if (status == CKPT_OK) status = ckpt_record_checks_end(checks, window, CKPT_WINDOW_BYTES, err);
+  if (status == CKPT_OK) ckpt_record_checks_tell(checks, index->source, tensor);
+  ckpt_record_checks_free(checks);
+  free(window);
+  return status;
+}
+
+/* Whether a box is all of its tensor. */
+static bool is_all(const ckpt_tensor *tensor, const ckpt_box *box) {
+  for (uint32_t axis = 0; box != NULL && axis < tensor->rank; axis++)
+    if (box->count[axis] != tensor->shape[axis]) return false;
+  return true;
+}
+
 ckpt_status ckpt_read(const ckpt_index *index, const ckpt_tensor *tensor, const ckpt_box *box, ckpt_dtype as, void *dst,
                       size_t n_bytes, ckpt_error *err) {
+  ckpt_record_checks *checks = NULL;
+  if (is_all(tensor, box)) CKPT_TRY(ckpt_read_checks_new(&checks, index, tensor, err));
+  const ckpt_status status = ckpt_read_piece(index, tensor, box, as, dst, n_bytes, checks, err);
+  return ckpt_read_checks_end(checks, index, tensor, status, err);
+}
+
+ckpt_status ckpt_read_piece(const ckpt_index *index, const ckpt_tensor *tensor, const ckpt_box *box, ckpt_dtype as,
+                            void *dst, size_t n_bytes, ckpt_record_checks *checks, ckpt_error *err) {
   CKPT_DEFAULT_FLOAT_ENV();
   uint64_t start[CKPT_MAX_RANK], count[CKPT_MAX_RANK], n_units = 0, n_wanted = 0;
   bool is_cut;
@@ -221,7 +261,7 @@ ckpt_status ckpt_read(const ckpt_index *index, const ckpt_tensor *tensor, const 
     return ckpt_fail(err, CKPT_EINVAL, NULL, tensor->name, "a buffer of %llu byte%s for %llu", (ull)n_bytes,
                      ckpt_plural(n_bytes), (ull)n_wanted);
   if (tensor->record->derived != NULL) return ckpt_read_derived(index, tensor, box, to, dst, n_bytes, err);
-  ckpt_mover mover = {.reader.source = index->source, .window = malloc(CKPT_WINDOW_BYTES)};
+  ckpt_mover mover = {.reader = {.source = index->source, .checks = checks}, .window = malloc(CKPT_WINDOW_BYTES)};
   CKPT_TRY_ALLOC(mover.window, err);
   ckpt_status status = is_cut  ? read_cut(&mover, tensor, box, to, dst, err)
                        : casts ? read_cast(&mover, tensor, start, count, n_units, to, dst, err)

@@ -17,6 +17,7 @@
 #include "libckpt/base/float_env.h"
 #include "libckpt/base/group.h"
 #include "libckpt/base/options.h"
+#include "libckpt/plan/records.h"
 #include "libckpt/run/encode.h"
 #include "libckpt/run/eval.h"
 #include "libckpt/run/output.h"
@@ -32,9 +33,10 @@ typedef struct run {
   const ckpt_group *group;
   const ckpt_allocator *allocator; /* of the workspace; NULL: malloc */
   ckpt_row_digests digests;
-  ckpt_trace *trace;  /* NULL: none */
-  uint8_t *workspace; /* n_workers shares */
-  uint8_t *window;    /* for literals, side files and footers */
+  ckpt_record_checks *checks; /* of records that are read; NULL: none has a checksum */
+  ckpt_trace *trace;          /* NULL: none */
+  uint8_t *workspace;         /* n_workers shares */
+  uint8_t *window;            /* for literals, side files and footers */
   worker *workers;
   uint32_t n_nodes, n_leaves, n_kept;
   pthread_mutex_t mutex; /* guards everything below */
@@ -283,7 +285,8 @@ static void *work(void *arg) {
 
 static ckpt_status worker_init(worker *w, run *r, ckpt_error *err) {
   w->r = r;
-  w->tile = (ckpt_tile){.plan = r->plan, .backend = r->backend, .reader.max_bytes = r->plan->cursor_bytes};
+  w->tile = (ckpt_tile){
+      .plan = r->plan, .backend = r->backend, .reader = {.max_bytes = r->plan->cursor_bytes, .checks = r->checks}};
   w->tile.leaves = calloc(r->n_leaves, sizeof *w->tile.leaves);
   w->tile.kept = calloc(r->n_kept, sizeof *w->tile.kept);
   w->tile.pointers = calloc(r->n_nodes, sizeof *w->tile.pointers);
@@ -343,6 +346,7 @@ static ckpt_status run_init(run *r, ckpt_error *err) {
   pthread_cond_init(&r->changed, NULL);
   ckpt_tile_needs(plan, &r->n_nodes, &r->n_leaves, &r->n_kept);
   CKPT_TRY(ckpt_row_digests_start(&r->digests, plan, r->backend, err));
+  CKPT_TRY(ckpt_plan_record_checks(&r->checks, plan, err));
   r->workers = calloc(plan->n_workers, sizeof *r->workers);
   r->n_reduced = calloc((size_t)plan->n_values + 1, sizeof *r->n_reduced);
   r->window = malloc(CKPT_WINDOW_BYTES);
@@ -363,6 +367,7 @@ static ckpt_status run_init(run *r, ckpt_error *err) {
 static void run_free(run *r) {
   for (uint32_t i = 0; r->workers != NULL && i < r->plan->n_workers; i++) worker_free(&r->workers[i]);
   ckpt_row_digests_end(&r->digests);
+  ckpt_record_checks_free(r->checks);
   free(r->workers);
   free(r->n_reduced);
   free(r->window);
@@ -378,10 +383,12 @@ static void run_free(run *r) {
 
 static ckpt_status open_phase(run *r, ckpt_error *err) { return ckpt_outputs_open(r->plan, r->group, err); }
 
-/* Nothing that was read may have changed since it was opened. */
-static ckpt_status check_sources(const ckpt_plan *plan, ckpt_error *err) {
+/* Nothing that was read may have changed since it was opened, or since it was written. */
+static ckpt_status check_sources(const run *r, ckpt_error *err) {
+  const ckpt_plan *plan = r->plan;
+  if (r->checks != NULL) CKPT_TRY(ckpt_record_checks_end(r->checks, r->window, CKPT_WINDOW_BYTES, err));
   for (uint32_t i = 0; i < plan->n_inputs; i++) CKPT_TRY(ckpt_source_unchanged(plan->inputs[i].index->source, err));
-  return CKPT_OK;
+  return ckpt_plan_tell_damage(plan, r->checks, err);
 }
 
 static ckpt_status finish_side_bytes(void *arg, uint64_t n_bytes, ckpt_error *err) {
@@ -393,7 +400,7 @@ static ckpt_status finish_side_bytes(void *arg, uint64_t n_bytes, ckpt_error *er
 static ckpt_status tiles_phase(run *r, ckpt_error *err) {
   CKPT_TRY(ckpt_outputs_begin(r->plan, r->window, finish_side_bytes, r, err));
   CKPT_TRY(run_tiles(r, err));
-  CKPT_TRY(check_sources(r->plan, err));
+  CKPT_TRY(check_sources(r, err));
   for (uint32_t i = 0; i < r->plan->n_outputs; i++) CKPT_TRY(write_empty_lanes(r->plan, &r->plan->outputs[i], err));
   return CKPT_OK;
 }

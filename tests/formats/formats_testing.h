@@ -84,10 +84,13 @@ inline std::string names_of(const ckpt_index *index) {
   return names;
 }
 
-inline IndexPointer open(const std::string &path, ckpt_error *err, bool stored_names = true) {
+// allow_corrupt: tests change bytes and leave the checksums.
+inline IndexPointer open(const std::string &path, ckpt_error *err, bool stored_names = true,
+                         bool allow_corrupt = false) {
   ckpt_open_options options = {};
   options.struct_size = sizeof options;
   options.stored_names = stored_names;
+  options.allow_corrupt = allow_corrupt;
   ckpt_index *index = nullptr;
   ckpt_status status = ckpt_open(&index, path.c_str(), &options, err);
   EXPECT_EQ(status == CKPT_OK, index != nullptr);

@@ -30,8 +30,9 @@ typedef struct block_reader {
   uint64_t n_inner; /* elements of one step along it */
   ckpt_box at;      /* the block to be read next; count[axis] is set when it is */
   uint8_t *block;
-  uint64_t n_block; /* elements in it */
-  uint64_t n_left;  /* elements of the slice not read yet */
+  uint64_t n_block;           /* elements in it */
+  uint64_t n_left;            /* elements of the slice not read yet */
+  ckpt_record_checks *checks; /* of all of the tensor; NULL: of a part, or without checksums */
 } block_reader;
 
 static ckpt_status begin_blocks(block_reader *out, const ckpt_index *index, const ckpt_slice *slice, bool raw,
@@ -87,8 +88,8 @@ static ckpt_status next_block(block_reader *reader, ckpt_error *err) {
     return ckpt_fail(err, CKPT_EINVAL, NULL, tensor->name,
                      "--raw gives whole bytes, and %u elements of %s share them (take a multiple, or leave out --raw)",
                      ckpt_dtype_get(reader->as)->block_elements, ckpt_dtype_name(reader->as));
-  CKPT_TRY(ckpt_read(reader->index, tensor, tensor->rank == 0 ? NULL : &reader->at, reader->as, reader->block, n_bytes,
-                     err));
+  CKPT_TRY(ckpt_read_piece(reader->index, tensor, tensor->rank == 0 ? NULL : &reader->at, reader->as, reader->block,
+                           n_bytes, reader->checks, err));
   reader->n_left -= reader->n_block;
   if (reader->n_left > 0) advance(reader);
   return CKPT_OK;
@@ -320,12 +321,15 @@ static ckpt_status cat(const ckpt_args *args, const ckpt_index *index, ckpt_erro
     free(reader.block);
     return status;
   }
+  if (status == CKPT_OK && slice.n_elements == slice.tensor->n_elements)
+    status = ckpt_read_checks_new(&reader.checks, index, slice.tensor, err);
   if (status == CKPT_OK)
     status = next_block(&reader, err); /* before anything is printed: most failures are seen here */
   if (status == CKPT_OK && args->json)
     status = write_json(args, &reader, err);
   else if (status == CKPT_OK)
     status = (raw ? print_raw : print_text)(&reader, err);
+  status = ckpt_read_checks_end(reader.checks, index, slice.tensor, status, err);
   free(reader.block);
   return ckpt_fail_at(status, err, index->path, slice.tensor->name);
 }

@@ -380,7 +380,8 @@ static ckpt_status run_all(job *j, ckpt_args *args, ckpt_error *err) {
   ckpt_input_print_notes(args, &j->input);
   j->candidate.index = j->input.index;
   j->candidate.like = j->input.like;
-  if (against != NULL) CKPT_TRY(ckpt_open(&j->reference.index, against, NULL, err));
+  const ckpt_open_options open = ckpt_input_options(args, false);
+  if (against != NULL) CKPT_TRY(ckpt_open(&j->reference.index, against, &open, err));
   CKPT_TRY(choose_ctx(j, err));
   if (ckpt_args_has(args, "plan")) return print_plan(j, err);
   CKPT_TRY(read_texts(j, args, err));

@@ -71,7 +71,8 @@ static ckpt_status take_naming(ckpt_verification *v, ckpt_error *err) {
                                   .naming_revision = ckpt_naming_revision(v->expected->names),
                                   .like = v->input.like,
                                   .weights = v->input.weights,
-                                  .report = ignore_reported};
+                                  .report = ignore_reported,
+                                  .allow_corrupt = true};
   ckpt_index_free(v->input.index);
   v->input.index = NULL;
   return ckpt_open(&v->input.index, v->args->inputs[0], &open, err);

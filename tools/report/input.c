@@ -115,23 +115,35 @@ static ckpt_status merge_adapters(ckpt_input *out, const ckpt_args *args, uint32
   return status;
 }
 
+ckpt_open_options ckpt_input_options(const ckpt_args *args, bool stored_names) {
+  return (ckpt_open_options){.struct_size = sizeof(ckpt_open_options),
+                             .stored_names = stored_names,
+                             .allow_corrupt = ckpt_args_has(args, "allow-corrupt"),
+                             .corrupt = ckpt_report_corrupt,
+                             .corrupt_arg = (void *)(uintptr_t)args};
+}
+
 ckpt_status ckpt_input_open(ckpt_input *out, const ckpt_args *args, uint32_t number, ckpt_error *err) {
   return ckpt_input_open_all(out, args, number, false, NULL, NULL, err);
 }
 
 ckpt_status ckpt_input_open_all(ckpt_input *out, const ckpt_args *args, uint32_t number, bool stored_names,
                                 void (*report)(void *arg, const ckpt_error *defect), void *arg, ckpt_error *err) {
-  ckpt_open_options options = {.struct_size = sizeof options,
-                               .stored_names = stored_names || ckpt_args_of(args, "names", number) != NULL,
-                               .report = report,
-                               .report_arg = arg};
+  ckpt_open_options options = ckpt_input_options(args, stored_names || ckpt_args_of(args, "names", number) != NULL);
+  options.report = report;
+  options.report_arg = arg;
+  if (report != NULL) { /* checksums are a matter of their own, where the bytes are looked at */
+    options.allow_corrupt = true;
+    options.corrupt = ckpt_args_has(args, "headers") ? report : NULL;
+    options.corrupt_arg = arg;
+  }
   *out = (ckpt_input){.weights = text_of(ckpt_args_of(args, "weights", number))};
   CKPT_TRY(open_like(out, args->inputs[number], text_of(ckpt_args_of(args, "like", number)), &options, err));
   return merge_adapters(out, args, number, err);
 }
 
 ckpt_status ckpt_input_open_listed(ckpt_input *out, const ckpt_args *args, const char *path, ckpt_error *err) {
-  ckpt_open_options options = {.struct_size = sizeof options, .stored_names = ckpt_args_has(args, "names")};
+  ckpt_open_options options = ckpt_input_options(args, ckpt_args_has(args, "names"));
   *out = (ckpt_input){.weights = ckpt_args_text(args, "weights", NULL)};
   return open_like(out, path, ckpt_args_text(args, "like", NULL), &options, err);
 }

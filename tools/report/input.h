@@ -14,6 +14,9 @@ typedef struct ckpt_input {
   ckpt_adapters *adapters;
 } ckpt_input;
 
+/* What every input of the verb is opened with. */
+ckpt_open_options ckpt_input_options(const ckpt_args *args, bool stored_names);
+
 /* Opens input `number` with its modifiers. Close it whatever the result. Fails as ckpt_open does, EDIFFERENT where
  * --like finds a tensor missing, extra or of another shape, ENOTFOUND for --weights master without master weights, and
  * as ckpt_adapters_open. */

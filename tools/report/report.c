@@ -97,6 +97,21 @@ void ckpt_report_note(const ckpt_args *args, const char *format, ...) {
   if (!ckpt_args_has(args, "quiet")) print_line("ckpt: note: ", text);
 }
 
+void ckpt_report_warning(const ckpt_args *args, const char *format, ...) {
+  char text[2048];
+  va_list list;
+  va_start(list, format);
+  vsnprintf(text, sizeof text, format, list);
+  va_end(list);
+  keep_note(args->noted, text);
+  print_line("ckpt: warning: ", text);
+}
+
+void ckpt_report_corrupt(void *args, const ckpt_error *damage) {
+  char text[2048];
+  ckpt_report_warning(args, "%s", ckpt_report_text(damage, text, sizeof text));
+}
+
 void ckpt_report_emit_noted(const ckpt_args *args, ckpt_emitter *json) {
   for (uint32_t i = 0; i < args->noted->n; i++) ckpt_emit_text(json, NULL, args->noted->texts[i]);
 }

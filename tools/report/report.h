@@ -26,6 +26,12 @@ void ckpt_report_no_trace(const ckpt_args *args);
 /* A line `ckpt: note: <text>` on stderr, unless --quiet; kept for --json in any case. */
 void ckpt_report_note(const ckpt_args *args, const char *format, ...) CKPT_PRINTF(2, 3);
 
+/* The same of what is lost or not as it seems, `ckpt: warning: <text>`, with --quiet too. */
+void ckpt_report_warning(const ckpt_args *args, const char *format, ...) CKPT_PRINTF(2, 3);
+
+/* Warns of a tensor or record that is not as it was written, and read all the same; args: the verb's (ckpt_args). */
+void ckpt_report_corrupt(void *args, const ckpt_error *damage);
+
 /* What has been noted so far, into the JSON array that is open. */
 void ckpt_report_emit_noted(const ckpt_args *args, ckpt_emitter *json);
 

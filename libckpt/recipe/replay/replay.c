@@ -87,7 +87,9 @@ static ckpt_status open_input(recorded *r, ckpt_index **out, const char *path, c
 /* The request that was made then, over what stands at the inputs' paths now. */
 static ckpt_status open_inputs(recorded *r, ckpt_error *err) {
   r->options.struct_size = sizeof r->options;
-  ckpt_open_options open = {.struct_size = sizeof open, .stored_names = r->options.stored_names};
+  ckpt_open_options open = {.struct_size = sizeof open,
+                            .stored_names = r->options.stored_names,
+                            .allow_corrupt = r->options.allow_corrupt};
   if (r->request.like_path != NULL) CKPT_TRY(open_input(r, &r->like, r->request.like_path, &open, err));
   open.like = r->like;
   open.weights = r->weights;
@@ -125,9 +127,10 @@ static ckpt_status open_inputs(recorded *r, ckpt_error *err) {
 /* The content of what is at path, if it has one. */
 static ckpt_status digest_at(const char *path, const ckpt_run_options *run, recorded_output *now, ckpt_error *err) {
   const ckpt_hash_options options = {.struct_size = sizeof options, .run = run};
+  const ckpt_open_options open = {.struct_size = sizeof open, .allow_corrupt = true};
   ckpt_index *index = NULL;
   ckpt_error why = {0};
-  ckpt_status status = ckpt_open(&index, path, NULL, &why);
+  ckpt_status status = ckpt_open(&index, path, &open, &why);
   if (status == CKPT_OK) status = ckpt_hash(index, &options, &now->digest, &why);
   ckpt_index_free(index);
   now->has_digest = status == CKPT_OK;
@@ -558,7 +561,10 @@ static ckpt_status open_output(recorded *r, ckpt_index **out, const char *path, 
   uint64_t least = UINT64_MAX;
   *out = NULL;
   for (int i = 0; i < 2 && least != 0; i++) {
-    const ckpt_open_options open = {.struct_size = sizeof open, .stored_names = i == 1, .weights = CKPT_WEIGHTS_STORED};
+    const ckpt_open_options open = {.struct_size = sizeof open,
+                                    .stored_names = i == 1,
+                                    .weights = CKPT_WEIGHTS_STORED,
+                                    .allow_corrupt = true}; /* its values are compared */
     ckpt_index *index;
     CKPT_TRY(ckpt_open(&index, path, &open, err));
     name_count count = {.index = index};

@@ -8,7 +8,8 @@ namespace {
 const std::string kData = std::string(CKPT_TESTS_DIR) + "/data/dcp/";
 const char *const kCases[] = {"dtypes",         "signs",     "zstd",         "fsdp4",       "app",
                               "no-collectives", "mesh",      "safetensors",  "old-1.12",    "old-2.2",
-                              "mcore",          "hf-shards", "zstd-strided", "state-dicts", "unsaid-strides"};
+                              "mcore",          "hf-shards", "zstd-strided", "state-dicts", "unsaid-strides",
+                              "rank-local",     "rank-equal"};
 
 ckpt_status hash(const ckpt_index *index, std::string *digest, ckpt_error *err) {
   ckpt_run_options run = {};
@@ -241,6 +242,39 @@ TEST(Dcp, StridesThatMetadataDoesNotTellAreRefused) {
   ASSERT_NE(index, nullptr) << text_of(err);
   EXPECT_EQ(hash(index.get(), &digest, &err), CKPT_EUNSUPPORTED);
   EXPECT_NE(text_of(err).find("not contiguous"), std::string::npos) << text_of(err);
+}
+
+// Without collectives each rank has all that it was given (tests/data/make_dcp_local.py).
+TEST(Dcp, ValuesOfRanksAreKeptApartOnlyWhereTheyDiffer) {
+  ckpt_error err = {};
+  for (const char *name : {"rank-local", "rank-local-zstd"}) {  // by checksums, and by the values themselves
+    IndexPointer index = open(kData + name, &err, false);
+    ASSERT_NE(index, nullptr) << name << text_of(err);
+    std::set<std::string> names;
+    for (const auto &tensor : roles_of(index.get())) names.insert(tensor.first);
+    EXPECT_EQ(names, (std::set<std::string>{"b", "w", "data.position", "data.position@1", "data.position@2",
+                                            "data.seen", "data.seen@1"}))
+        << name;
+    EXPECT_EQ(digest_of(kData + name), digest_of(kData + "rank-local.safetensors")) << name;
+    bool is_said = false;
+    for (uint32_t i = 0; i < index->n_notes; i++)
+      is_said = is_said || strstr(index->notes[i].text, "values of their own of 2 tensors") != nullptr;
+    EXPECT_TRUE(is_said) << name;
+  }
+  IndexPointer index = open(kData + "rank-equal", &err, false);
+  ASSERT_NE(index, nullptr) << text_of(err);
+  EXPECT_EQ(roles_of(index.get()).size(), 3u);
+}
+
+// A part of a tensor that two ranks have with other values belongs to neither's whole.
+TEST(Dcp, ReplicasThatHaveDriftedAreRefused) {
+  ckpt_error err = {};
+  IndexPointer index = open(kData + "rank-drift", &err, false);
+  EXPECT_EQ(index, nullptr);
+  EXPECT_EQ(err.status, CKPT_EDIFFERENT);
+  EXPECT_STREQ(err.tensor, "w");
+  EXPECT_NE(strstr(err.message, "ranks 1 and 3 have different values of one part of it ([2,3] at [2,0])"), nullptr)
+      << text_of(err);
 }
 
 TEST(Dcp, AShardInBetweenIsMissed) {

@@ -59,7 +59,7 @@ TEST(DcpVerify, ItemsOfBytesHaveChecksums) {
       std::string damaged = bytes;
       damaged[bytes.find('.', at)] ^= 1;
       spill(path, damaged);
-      EXPECT_NE(found_in(open(folder.path(), &err).get(), &counts).find(std::string(a.name) + ": record '"),
+      EXPECT_NE(found_in(open(folder.path(), &err, true, true).get(), &counts).find(std::string(a.name) + ": record '"),
                 std::string::npos)
           << name << " " << a.name << " " << archive_at(index.get(), path, at);
       EXPECT_EQ(counts.n_wrong, 1u);

@@ -295,7 +295,7 @@ TEST(Torch, PartsAreNoWholes) {
   ASSERT_NE(bytes.find(class_name), std::string::npos);
   spill(folder / "n.pt", bytes.replace(bytes.find(class_name), class_name.size(), "placement_\n_NormPartial\n"));
   ckpt_error err = {};
-  IndexPointer norm = open(folder / "n.pt", &err, false);
+  IndexPointer norm = open(folder / "n.pt", &err, false, true);
   ASSERT_NE(norm, nullptr) << text_of(err);
   EXPECT_STREQ(norm->part, summand->part);
   EXPECT_EQ(whole->part, nullptr);

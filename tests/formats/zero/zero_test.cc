@@ -171,7 +171,7 @@ TEST(Zero, SlicesByRule) {
 // What `verify` finds of a kind.
 std::string found_in(const std::string &path, ckpt_finding_kind kind) {
   ckpt_error err = {};
-  IndexPointer index = open(path, &err, false);
+  IndexPointer index = open(path, &err, false, true);
   ckpt_findings findings = {};
   ckpt_run_options run = {};
   run.struct_size = sizeof run;

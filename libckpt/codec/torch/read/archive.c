@@ -6,9 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "libckpt/base/crc32.h"
 #include "libckpt/base/error.h"
 #include "libckpt/codec/zip/zip.h"
 #include "libckpt/extents/decode.h"
+#include "libckpt/io/records.h"
 
 typedef unsigned long long ull;
 
@@ -54,11 +56,32 @@ static ckpt_status read_record(archive *a, const ckpt_zip_entry *entry, void *ds
   return status;
 }
 
+/* Compares a record's checksum, before anybody makes something of it. */
+static ckpt_status check_record(archive *a, const ckpt_zip_entry *entry, ckpt_error *err) {
+  enum { WINDOW_BYTES = 64 << 10 };
+  const ckpt_extent extent = extent_of(a, entry);
+  ckpt_reader reader = {.source = a->source, .max_bytes = CKPT_CURSOR_BYTES};
+  uint8_t window[WINDOW_BYTES];
+  uint32_t sum = 0;
+  ckpt_status status = CKPT_OK;
+  if (!ckpt_zip_has_sums(a->zip)) return CKPT_OK;
+  for (uint64_t at = 0; at < entry->n_bytes && status == CKPT_OK; at += WINDOW_BYTES) {
+    const size_t n = entry->n_bytes - at < WINDOW_BYTES ? (size_t)(entry->n_bytes - at) : WINDOW_BYTES;
+    status = ckpt_reader_read(&reader, &extent, 1, at, window, n, err);
+    if (status == CKPT_OK) sum = ckpt_crc32(sum, window, n);
+  }
+  ckpt_reader_reset(&reader);
+  CKPT_TRY(status);
+  if (sum == entry->crc32) return CKPT_OK;
+  return ckpt_source_refuse_record(a->source, a->file, NULL, entry->name, sum, entry->crc32, entry->n_bytes, err);
+}
+
 static ckpt_status read_byteorder(archive *a, ckpt_error *err) {
   const ckpt_zip_entry *entry = find(a, "", "byteorder");
   char text[8] = "little";
   if (entry != NULL) {
     memset(text, 0, sizeof text);
+    CKPT_TRY(check_record(a, entry, err));
     if (entry->n_bytes < sizeof text) CKPT_TRY(read_record(a, entry, text, err));
   }
   a->is_big_endian = strcmp(text, "big") == 0;
@@ -72,6 +95,7 @@ static ckpt_status read_version(archive *a, const char **out, ckpt_arena *arena,
   char text[8] = "";
   *out = "";
   if (entry == NULL || entry->n_bytes == 0 || entry->n_bytes >= sizeof text) return CKPT_OK;
+  CKPT_TRY(check_record(a, entry, err));
   CKPT_TRY(read_record(a, entry, text, err));
   size_t n = strspn(text, "0123456789");
   if (n == 0) return CKPT_OK;
@@ -122,6 +146,10 @@ static ckpt_status locate(void *arg, ckpt_torch_storage *storages, uint32_t n, c
     storage->extent = extent_of(a, entry);
     storage->is_big_endian = a->is_big_endian;
     a->used[a->n_used++] = entry;
+    if (!ckpt_zip_has_sums(a->zip) || entry->n_bytes == 0) continue;
+    const ckpt_stored_record row = ckpt_stored_record_of(a->file, entry->offset, entry->n_stored, entry->n_bytes,
+                                                         entry->crc32, entry->name + a->n_root + 1);
+    CKPT_TRY(ckpt_source_add_record(a->source, &row, err));
   }
   return CKPT_OK;
 }
@@ -144,6 +172,7 @@ static ckpt_status read_object(archive *a, ckpt_object **root, ckpt_arena *arena
     return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL,
                      "data.pkl has %llu bytes in %llu deflated ones (at most %d times as many, and %d)",
                      (ull)entry->n_bytes, (ull)entry->n_stored, PICKLE_RATIO, PICKLE_SLACK);
+  CKPT_TRY(check_record(a, entry, err));
   pickle_input input = {.reader = {.source = a->source, .max_bytes = CKPT_CURSOR_BYTES}};
   input.extent = extent_of(a, entry);
   ckpt_pickle_options options = {.fetch = fetch, .arg = &input, .n_bytes = entry->n_bytes, .report = report};

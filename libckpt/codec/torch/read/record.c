@@ -7,11 +7,13 @@
 #include <string.h>
 
 #include "libckpt/base/checked.h"
+#include "libckpt/base/crc32.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/little.h"
 #include "libckpt/codec/pickle/pickle.h"
 #include "libckpt/codec/torch/read/graph.h"
 #include "libckpt/codec/zip/zip.h"
+#include "libckpt/io/records.h"
 
 /* Looking for a descriptor goes on in steps that end, once it is seen, before the end of the local header behind it. */
 enum { STEP_BYTES = 16 };
@@ -138,7 +140,7 @@ static void take_layout(ckpt_record *out, const ckpt_record_layout *layout) {
 }
 
 static ckpt_status read_pickle(ckpt_record_layout *out, ckpt_source *source, uint32_t file, const ckpt_zip_entry *entry,
-                               ckpt_error *err) {
+                               bool has_sums, ckpt_error *err) {
   const char *path = ckpt_source_path(source, file);
   if (entry == NULL || entry->method != CKPT_ZIP_STORED || entry->n_bytes > PICKLE_BYTES)
     return ckpt_fail(err, CKPT_EUNSUPPORTED, path, NULL, "a torch.save archive %s",
@@ -148,6 +150,9 @@ static ckpt_status read_pickle(ckpt_record_layout *out, ckpt_source *source, uin
   uint8_t few[1024], *bytes = entry->n_bytes <= sizeof few ? few : malloc((size_t)entry->n_bytes);
   CKPT_TRY_ALLOC(bytes, err);
   ckpt_status status = ckpt_source_read(source, file, entry->offset, bytes, (size_t)entry->n_bytes, err);
+  const uint32_t sum = status == CKPT_OK && has_sums ? ckpt_crc32(0, bytes, (size_t)entry->n_bytes) : entry->crc32;
+  if (sum != entry->crc32)
+    status = ckpt_source_refuse_record(source, file, NULL, entry->name, sum, entry->crc32, entry->n_bytes, err);
   if (status == CKPT_OK) status = take_pickle(out, bytes, (size_t)entry->n_bytes, path, err);
   if (bytes != few) free(bytes);
   return status;
@@ -176,7 +181,9 @@ static ckpt_status find_in(ckpt_record *out, ckpt_record_layout *layout, const c
   out->n_stored = data->n_stored;
   out->n_bytes = data->n_bytes;
   out->is_deflated = data->method == CKPT_ZIP_DEFLATED;
-  CKPT_TRY(read_pickle(layout, source, file, pickle, err));
+  out->has_crc32 = ckpt_zip_has_sums(zip);
+  out->crc32 = data->crc32;
+  CKPT_TRY(read_pickle(layout, source, file, pickle, out->has_crc32, err));
   take_layout(out, layout);
   return CKPT_OK;
 }
@@ -207,8 +214,10 @@ static size_t descriptor_at(const uint8_t *at, uint64_t n_record) {
 
 /* Whether the TAIL_BYTES behind a record that was found forwards say that it ended there, with this length: its data
  * descriptor, where it has one, and the next header. */
-static bool record_ends(const uint8_t *bytes, uint64_t n_record) {
-  return descriptor_at(bytes, n_record) != 0 || (n_record == 0 && is_header(bytes));
+static bool record_ends(const uint8_t *bytes, uint64_t n_record, uint32_t *crc32) {
+  const bool is_described = descriptor_at(bytes, n_record) != 0;
+  *crc32 = is_described ? ckpt_le32(bytes + 4) : 0;
+  return is_described || (n_record == 0 && is_header(bytes));
 }
 
 /* Where the stored record ends that begins at `at`; 0 where more bytes are needed. *next is past its descriptor. */
@@ -230,6 +239,7 @@ typedef struct local {
   const char *name;
   size_t n_name, payload; /* payload: where it begins */
   uint64_t n_bytes;       /* UINT64_MAX: a descriptor says it */
+  uint32_t crc32;         /* of the content; 0: none is said, or behind it */
 } local;
 
 /* Takes the header at `at`, or says in *n_needed what is missing of it. */
@@ -243,9 +253,10 @@ static ckpt_status take_local(local *out, size_t *n_needed, const uint8_t *bytes
   unsigned flags = ckpt_le16(head + 6), method = ckpt_le16(head + 8);
   *out = (local){.name = (const char *)head + CKPT_ZIP_LOCAL_BYTES,
                  .n_name = ckpt_le16(head + 26),
-                 .n_bytes = ckpt_le32(head + 22)};
+                 .n_bytes = ckpt_le32(head + 22),
+                 .crc32 = ckpt_le32(head + 14)};
   *n_needed = out->payload = at + CKPT_ZIP_LOCAL_BYTES + out->n_name + ckpt_le16(head + 28);
-  if (flags & FLAG_DESCRIPTOR) out->n_bytes = UINT64_MAX;
+  if (flags & FLAG_DESCRIPTOR) out->n_bytes = UINT64_MAX, out->crc32 = 0;
   if (method != CKPT_ZIP_STORED || (flags & 1) || out->n_bytes == UINT32_MAX)
     return ckpt_fail(err, CKPT_EUNSUPPORTED, path, NULL,
                      "compressed or zip64 records in a torch.save archive that is compressed itself");
@@ -271,6 +282,9 @@ ckpt_status ckpt_torch_record_scan(ckpt_record *out, ckpt_record_layout *layout,
                          "a torch.save archive without data.pkl before its data, compressed as a whole");
       out->offset = l.payload;
       out->n_bytes = out->n_stored = l.n_bytes;
+      out->crc32 = l.crc32;
+      out->has_crc32 = l.crc32 != 0;
+      out->ends_with_crc32 = l.n_bytes == UINT64_MAX;
       return CKPT_OK;
     }
     size_t end;
