@@ -19,5 +19,5 @@ else()
   # No product is contracted with a sum, on either side, so that results equal the CPU's.
   target_compile_options(ckpt_cuda PRIVATE --fmad=false -Xcompiler=-ffp-contract=off
     $<$<BOOL:${CKPT_WERROR}>:-Werror=all-warnings>)
-  target_link_libraries(ckpt_cuda PUBLIC CUDA::cudart_static ${CMAKE_DL_LIBS} Threads::Threads PRIVATE ckpt_static)
+  target_link_libraries(ckpt_cuda PUBLIC CUDA::cudart_static ${CMAKE_DL_LIBS} Threads::Threads PRIVATE $<LINK_ONLY:ckpt_static>)
 endif()

@@ -453,7 +453,7 @@ typedef struct ckpt_convert_options {
   const char *pre; /* of GGUF from another dialect: llama.cpp's name of the pre-tokenizer; NULL: as it is recognised */
   const char *graph_weights; /* path of the checkpoint that the graph was exported from, or NULL */
   bool partial;              /* parameters of the graph or the input may lack their counterpart */
-  bool allow_corrupt; /* as ckpt_open_options; and so are these two */
+  bool allow_corrupt;        /* as ckpt_open_options; and so are these two */
   void (*corrupt)(void *arg, const ckpt_error *damage);
   void *corrupt_arg;
 } ckpt_convert_options;

@@ -13,14 +13,6 @@
 
 static const char *const model_types[] = {"gpt2", NULL};
 
-static const char *const classes[] = {"GPT2Model",
-                                      "GPT2LMHeadModel",
-                                      "GPT2DoubleHeadsModel",
-                                      "GPT2ForSequenceClassification",
-                                      "GPT2ForTokenClassification",
-                                      "GPT2ForQuestionAnswering",
-                                      NULL};
-
 /* In the order of the model's parameters, see arch.h. */
 static const ckpt_arch_name names[] = {
     PARAMETER("transformer.wte.weight", "token_embd.weight", PLAIN, 0),
@@ -52,17 +44,71 @@ static const ckpt_arch_tie ties[] = {
     {0},
 };
 
-static const ckpt_arch_shape shapes[] = {
-    {"transformer.wte.weight", {"vocab_size", "n_embd"}},
-    {"transformer.wpe.weight", {"n_positions", "n_embd"}},
-    {BLOCK "ln_1.weight", {"n_embd"}},
-    {BLOCK "attn.c_attn.weight", {"n_embd", "3*n_embd"}},
-    {BLOCK "attn.c_proj.weight", {"n_embd", "n_embd"}},
-    {BLOCK "ln_2.weight", {"n_embd"}},
-    {BLOCK "mlp.c_fc.weight", {"n_embd", "n_inner|4*n_embd"}},
-    {BLOCK "mlp.c_proj.weight", {"n_inner|4*n_embd", "n_embd"}},
-    {"transformer.ln_f.weight", {"n_embd"}},
-    {"lm_head.weight", {"vocab_size", "n_embd"}},
+/* ---- what transformers expects --------------------------------------------------------------------------------- */
+
+static const ckpt_arch_shape body[] = {
+    {"transformer.wte.weight", {"vocab_size", "n_embd"}, NULL},
+    {"transformer.wpe.weight", {"n_positions", "n_embd"}, NULL},
+    {BLOCK "ln_1.weight", {"n_embd"}, NULL},
+    {BLOCK "ln_1.bias", {"n_embd"}, NULL},
+    {BLOCK "attn.c_attn.weight", {"n_embd", "3*n_embd"}, NULL},
+    {BLOCK "attn.c_attn.bias", {"3*n_embd"}, NULL},
+    {BLOCK "attn.c_proj.weight", {"n_embd", "n_embd"}, NULL},
+    {BLOCK "attn.c_proj.bias", {"n_embd"}, NULL},
+    {BLOCK "crossattention.c_attn.weight", {"n_embd", "2*n_embd"}, "add_cross_attention"},
+    {BLOCK "crossattention.c_attn.bias", {"2*n_embd"}, "add_cross_attention"},
+    {BLOCK "crossattention.q_attn.weight", {"n_embd", "n_embd"}, "add_cross_attention"},
+    {BLOCK "crossattention.q_attn.bias", {"n_embd"}, "add_cross_attention"},
+    {BLOCK "crossattention.c_proj.weight", {"n_embd", "n_embd"}, "add_cross_attention"},
+    {BLOCK "crossattention.c_proj.bias", {"n_embd"}, "add_cross_attention"},
+    {BLOCK "ln_cross_attn.weight", {"n_embd"}, "add_cross_attention"},
+    {BLOCK "ln_cross_attn.bias", {"n_embd"}, "add_cross_attention"},
+    {BLOCK "ln_2.weight", {"n_embd"}, NULL},
+    {BLOCK "ln_2.bias", {"n_embd"}, NULL},
+    {BLOCK "mlp.c_fc.weight", {"n_embd", "n_inner|4*n_embd"}, NULL},
+    {BLOCK "mlp.c_fc.bias", {"n_inner|4*n_embd"}, NULL},
+    {BLOCK "mlp.c_proj.weight", {"n_inner|4*n_embd", "n_embd"}, NULL},
+    {BLOCK "mlp.c_proj.bias", {"n_embd"}, NULL},
+    {"transformer.ln_f.weight", {"n_embd"}, NULL},
+    {"transformer.ln_f.bias", {"n_embd"}, NULL},
+    {0},
+};
+
+static const ckpt_arch_shape lm_head[] = {{"lm_head.weight", {"vocab_size", "n_embd"}, NULL}, {0}};
+static const ckpt_arch_shape score[] = {{"score.weight", {"num_labels", "n_embd"}, NULL}, {0}};
+static const ckpt_arch_shape classifier[] = {
+    {"classifier.weight", {"num_labels", "n_embd"}, NULL}, {"classifier.bias", {"num_labels"}, NULL}, {0}};
+static const ckpt_arch_shape answers[] = {
+    {"qa_outputs.weight", {"2", "n_embd"}, NULL}, {"qa_outputs.bias", {"2"}, NULL}, {0}};
+
+#define SUMMARY "multiple_choice_head.summary."
+static const ckpt_arch_shape double_heads[] = {
+    {"lm_head.weight", {"vocab_size", "n_embd"}, NULL},
+    {SUMMARY "weight", {"1", "n_embd"}, "+summary_use_proj&+summary_proj_to_labels"},
+    {SUMMARY "bias", {"1"}, "+summary_use_proj&+summary_proj_to_labels"},
+    {SUMMARY "weight", {"n_embd", "n_embd"}, "+summary_use_proj&!+summary_proj_to_labels"},
+    {SUMMARY "bias", {"n_embd"}, "+summary_use_proj&!+summary_proj_to_labels"},
+    {0},
+};
+
+/* They also leave out what ends so: a bias of c_attn in a layer that the model has not. */
+static const char *const passed[] = {"attn.bias", "crossattention.bias", NULL};
+
+/* Other names of keys, of which the last that is read counts. */
+static const char *const undecided[] = {
+    "per_layer_config",    "text_config",       "hidden_size", "max_position_embeddings",
+    "num_attention_heads", "num_hidden_layers", NULL};
+
+#define GPT2(class, head) \
+  { class, "gpt2", "transformer.", body, head, passed, undecided, "n_embd", "n_head", false }
+
+static const ckpt_arch_model models[] = {
+    GPT2("GPT2Model", NULL),
+    GPT2("GPT2LMHeadModel", lm_head),
+    GPT2("GPT2DoubleHeadsModel", double_heads),
+    GPT2("GPT2ForSequenceClassification", score),
+    GPT2("GPT2ForTokenClassification", classifier),
+    GPT2("GPT2ForQuestionAnswering", answers),
     {0},
 };
 
@@ -123,10 +169,10 @@ extern const ckpt_arch ckpt_arch_gpt2;
 const ckpt_arch ckpt_arch_gpt2 = {.name = "gpt2",
                                   .revision = 1,
                                   .model_types = model_types,
-                                  .classes = classes,
                                   .base_prefix = "transformer.",
                                   .names = names,
                                   .ties = ties,
-                                  .shapes = shapes,
+                                  .shapes = body,
+                                  .models = models,
                                   .n_layers = "n_layer",
                                   .gguf = &gguf};

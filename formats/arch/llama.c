@@ -13,18 +13,6 @@
 
 static const char *const model_types[] = {"llama", "mistral", NULL};
 
-/* LlamaForQuestionAnswering has another base prefix. */
-static const char *const classes[] = {"LlamaModel",
-                                      "LlamaForCausalLM",
-                                      "LlamaForSequenceClassification",
-                                      "LlamaForTokenClassification",
-                                      "MistralModel",
-                                      "MistralForCausalLM",
-                                      "MistralForSequenceClassification",
-                                      "MistralForTokenClassification",
-                                      "MistralForQuestionAnswering",
-                                      NULL};
-
 /* In the order of the model's parameters, see arch.h. */
 static const ckpt_arch_name names[] = {
     /* Biases are there with attention_bias or mlp_bias in the config; that of a row-split matrix is added once:
@@ -62,25 +50,70 @@ static const ckpt_arch_tie ties[] = {
     {0},
 };
 
-#define HEADS "num_attention_heads*head_dim|hidden_size"
-#define KV_HEADS "num_key_value_heads*head_dim|num_key_value_heads*hidden_size/num_attention_heads|" HEADS
+/* ---- what transformers expects --------------------------------------------------------------------------------- */
 
-static const ckpt_arch_shape shapes[] = {
-    {"model.embed_tokens.weight", {"vocab_size", "hidden_size"}},
-    {LAYER "input_layernorm.weight", {"hidden_size"}},
-    {LAYER "self_attn.q_proj.weight", {HEADS, "hidden_size"}},
-    {LAYER "self_attn.q_proj.bias", {HEADS}},
-    {LAYER "self_attn.k_proj.weight", {KV_HEADS, "hidden_size"}},
-    {LAYER "self_attn.k_proj.bias", {KV_HEADS}},
-    {LAYER "self_attn.v_proj.weight", {KV_HEADS, "hidden_size"}},
-    {LAYER "self_attn.v_proj.bias", {KV_HEADS}},
-    {LAYER "self_attn.o_proj.weight", {"hidden_size", HEADS}},
-    {LAYER "post_attention_layernorm.weight", {"hidden_size"}},
-    {LAYER "mlp.gate_proj.weight", {"intermediate_size", "hidden_size"}},
-    {LAYER "mlp.up_proj.weight", {"intermediate_size", "hidden_size"}},
-    {LAYER "mlp.down_proj.weight", {"hidden_size", "intermediate_size"}},
-    {"model.norm.weight", {"hidden_size"}},
-    {"lm_head.weight", {"vocab_size", "hidden_size"}},
+#define HEADS "num_attention_heads*head_dim|hidden_size/num_attention_heads*num_attention_heads"
+#define MISTRAL_KV "num_key_value_heads*head_dim|num_key_value_heads*hidden_size/num_attention_heads"
+#define LLAMA_KV MISTRAL_KV "|" HEADS
+
+#define LAYERS(kv)                                                                  \
+  {"model.embed_tokens.weight", {"vocab_size", "hidden_size"}, NULL},               \
+      {LAYER "input_layernorm.weight", {"hidden_size"}, NULL},                      \
+      {LAYER "self_attn.q_proj.weight", {HEADS, "hidden_size"}, NULL},              \
+      {LAYER "self_attn.k_proj.weight", {kv, "hidden_size"}, NULL},                 \
+      {LAYER "self_attn.v_proj.weight", {kv, "hidden_size"}, NULL},                 \
+      {LAYER "self_attn.o_proj.weight", {"hidden_size", HEADS}, NULL},              \
+      {LAYER "post_attention_layernorm.weight", {"hidden_size"}, NULL},             \
+      {LAYER "mlp.gate_proj.weight", {"intermediate_size", "hidden_size"}, NULL},   \
+      {LAYER "mlp.up_proj.weight", {"intermediate_size", "hidden_size"}, NULL},     \
+      {LAYER "mlp.down_proj.weight", {"hidden_size", "intermediate_size"}, NULL}, { \
+    "model.norm.weight", {"hidden_size"}, NULL                                      \
+  }
+
+static const ckpt_arch_shape llama_body[] = {
+    LAYERS(LLAMA_KV),
+    {LAYER "self_attn.q_proj.bias", {HEADS}, "attention_bias"},
+    {LAYER "self_attn.k_proj.bias", {LLAMA_KV}, "attention_bias"},
+    {LAYER "self_attn.v_proj.bias", {LLAMA_KV}, "attention_bias"},
+    {LAYER "self_attn.o_proj.bias", {"hidden_size"}, "attention_bias"},
+    {LAYER "mlp.gate_proj.bias", {"intermediate_size"}, "mlp_bias"},
+    {LAYER "mlp.up_proj.bias", {"intermediate_size"}, "mlp_bias"},
+    {LAYER "mlp.down_proj.bias", {"hidden_size"}, "mlp_bias"},
+    {0},
+};
+
+/* It has 8 heads of keys and values where its config says nothing of them, and never a bias. */
+static const ckpt_arch_shape mistral_body[] = {LAYERS(MISTRAL_KV), {0}};
+
+static const ckpt_arch_shape lm_head[] = {{"lm_head.weight", {"vocab_size", "hidden_size"}, NULL}, {0}};
+static const ckpt_arch_shape score[] = {{"score.weight", {"num_labels", "hidden_size"}, NULL}, {0}};
+static const ckpt_arch_shape token_score[] = {
+    {"score.weight", {"num_labels", "hidden_size"}, NULL},
+    {"score.bias", {"num_labels"}, "+token_classification_bias"},
+    {0},
+};
+static const ckpt_arch_shape answers[] = {
+    {"qa_outputs.weight", {"2", "hidden_size"}, NULL}, {"qa_outputs.bias", {"2"}, NULL}, {0}};
+
+static const char *const passed[] = {"rotary_emb.inv_freq", NULL};
+static const char *const undecided[] = {"per_layer_config", "text_config", NULL};
+
+#define LLAMA(class, prefix, head) \
+  { class, "llama", prefix, llama_body, head, passed, undecided, "hidden_size", "num_attention_heads", true }
+#define MISTRAL(class, head) \
+  { class, "mistral", "model.", mistral_body, head, passed, undecided, NULL, NULL, true }
+
+static const ckpt_arch_model models[] = {
+    LLAMA("LlamaModel", "model.", NULL),
+    LLAMA("LlamaForCausalLM", "model.", lm_head),
+    LLAMA("LlamaForSequenceClassification", "model.", score),
+    LLAMA("LlamaForTokenClassification", "model.", token_score),
+    LLAMA("LlamaForQuestionAnswering", "transformer.", answers),
+    MISTRAL("MistralModel", NULL),
+    MISTRAL("MistralForCausalLM", lm_head),
+    MISTRAL("MistralForSequenceClassification", score),
+    MISTRAL("MistralForTokenClassification", token_score),
+    MISTRAL("MistralForQuestionAnswering", answers),
     {0},
 };
 
@@ -151,11 +184,11 @@ extern const ckpt_arch ckpt_arch_llama;
 const ckpt_arch ckpt_arch_llama = {.name = "llama",
                                    .revision = 1,
                                    .model_types = model_types,
-                                   .classes = classes,
                                    .base_prefix = "model.",
                                    .names = names,
                                    .ordered_since = {4, 31},
                                    .ties = ties,
-                                   .shapes = shapes,
+                                   .shapes = llama_body,
+                                   .models = models,
                                    .n_layers = "num_hidden_layers",
                                    .gguf = &gguf};

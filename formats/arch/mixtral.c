@@ -47,19 +47,19 @@ static const ckpt_arch_tie ties[] = {
 #define KV_HEADS "num_key_value_heads*head_dim|num_key_value_heads*hidden_size/num_attention_heads|" HEADS
 
 static const ckpt_arch_shape shapes[] = {
-    {"model.embed_tokens.weight", {"vocab_size", "hidden_size"}},
-    {LAYER "input_layernorm.weight", {"hidden_size"}},
-    {LAYER "self_attn.q_proj.weight", {HEADS, "hidden_size"}},
-    {LAYER "self_attn.k_proj.weight", {KV_HEADS, "hidden_size"}},
-    {LAYER "self_attn.v_proj.weight", {KV_HEADS, "hidden_size"}},
-    {LAYER "self_attn.o_proj.weight", {"hidden_size", HEADS}},
-    {LAYER "post_attention_layernorm.weight", {"hidden_size"}},
-    {LAYER "block_sparse_moe.gate.weight", {"num_local_experts", "hidden_size"}},
-    {EXPERT "w1.weight", {"intermediate_size", "hidden_size"}},
-    {EXPERT "w2.weight", {"hidden_size", "intermediate_size"}},
-    {EXPERT "w3.weight", {"intermediate_size", "hidden_size"}},
-    {"model.norm.weight", {"hidden_size"}},
-    {"lm_head.weight", {"vocab_size", "hidden_size"}},
+    {"model.embed_tokens.weight", {"vocab_size", "hidden_size"}, NULL},
+    {LAYER "input_layernorm.weight", {"hidden_size"}, NULL},
+    {LAYER "self_attn.q_proj.weight", {HEADS, "hidden_size"}, NULL},
+    {LAYER "self_attn.k_proj.weight", {KV_HEADS, "hidden_size"}, NULL},
+    {LAYER "self_attn.v_proj.weight", {KV_HEADS, "hidden_size"}, NULL},
+    {LAYER "self_attn.o_proj.weight", {"hidden_size", HEADS}, NULL},
+    {LAYER "post_attention_layernorm.weight", {"hidden_size"}, NULL},
+    {LAYER "block_sparse_moe.gate.weight", {"num_local_experts", "hidden_size"}, NULL},
+    {EXPERT "w1.weight", {"intermediate_size", "hidden_size"}, NULL},
+    {EXPERT "w2.weight", {"hidden_size", "intermediate_size"}, NULL},
+    {EXPERT "w3.weight", {"intermediate_size", "hidden_size"}, NULL},
+    {"model.norm.weight", {"hidden_size"}, NULL},
+    {"lm_head.weight", {"vocab_size", "hidden_size"}, NULL},
     {0},
 };
 

@@ -104,11 +104,84 @@ ckpt_status ckpt_dcp_look_up(ckpt_dcp_agreement *agreement, const ckpt_pickle_re
                              ckpt_error *err) {
   for (uint32_t i = 0; i < report->n_globals; i++) {
     const ckpt_pickle_global *global = report->globals[i];
-    if (ckpt_pickle_judge(global) != CKPT_PICKLE_FOREIGN || global->row != 0 || !is_theirs(global->name)) continue;
+    const bool is_made = global->n_called != 0; /* dtypes are named alone */
+    if (ckpt_pickle_judge(global) != CKPT_PICKLE_FOREIGN || !is_made || global->row != 0 || !is_theirs(global->name))
+      continue;
     if (agreement->unknown.n++ != 0) continue;
     CKPT_TRY_ALLOC(agreement->unknown.first = ckpt_arena_copy(arena, global->name), err);
   }
   return CKPT_OK;
+}
+
+/* Whether a node is an instance of a class of this name, made as pickle makes it; NULL is none. */
+static bool is_instance(const ckpt_object *object, const char *class) {
+  if (object == NULL || object->kind != CKPT_OBJECT_FOREIGN || object->form > CKPT_FORM_NEW) return false;
+  const char *dot = strrchr(object->name, '.');
+  return dot != NULL && strcmp(dot + 1, class) == 0;
+}
+
+/* A torch.Size, or a tuple as older releases have. */
+static bool is_size(const ckpt_object *object) {
+  return object != NULL && (object->kind == CKPT_OBJECT_TUPLE || is_instance(object, "Size"));
+}
+
+static bool is_layout(const ckpt_object *layout) {
+  static const char *const names[] = {"torch.strided",    "torch.sparse_coo", "torch.sparse_csr", "torch.sparse_csc",
+                                      "torch.sparse_bsr", "torch.sparse_bsc", "torch._mkldnn",    "torch.jagged"};
+  const ckpt_object *name = ckpt_foreign_arg(layout, 0);
+  for (size_t i = 0; i < sizeof names / sizeof *names && name != NULL && name->kind == CKPT_OBJECT_TEXT; i++)
+    if (strcmp(name->text, names[i]) == 0) return true;
+  return name == NULL && (layout->kind == CKPT_OBJECT_FOREIGN || layout->kind == CKPT_OBJECT_NONE);
+}
+
+static bool is_format(const ckpt_object *format) {
+  enum { N_FORMATS = 3 };
+  const ckpt_object *number = ckpt_foreign_arg(format, 0);
+  if (number == NULL) return format->kind == CKPT_OBJECT_FOREIGN || format->kind == CKPT_OBJECT_NONE;
+  return number->kind == CKPT_OBJECT_INT && (uint64_t)number->integer < N_FORMATS;
+}
+
+/* What PyTorch has no use for any more, and makes all the same: a layout by its name, a memory format by its number. */
+static bool are_properties(const ckpt_object *properties) {
+  enum { LAYOUT = 1, FORMAT = 3, N_LEAST = 5 };
+  const ckpt_object *state = properties == NULL ? NULL : ckpt_object_extra_of(properties, CKPT_EXTRA_STATE);
+  if (!is_instance(properties, "TensorProperties")) return false;
+  if (state == NULL || state->kind != CKPT_OBJECT_TUPLE) return true; /* of other releases */
+  return state->n >= N_LEAST && state->n <= N_LEAST + 1 && is_layout(state->items[LAYOUT]) &&
+         is_format(state->items[FORMAT]);
+}
+
+/* Whether an item of state_dict_metadata is one that PyTorch can go through. */
+static bool is_item(const ckpt_object *item) {
+  if (is_instance(item, "BytesStorageMetadata")) return true;
+  const ckpt_object *chunks = ckpt_dcp_attribute(item, "chunks");
+  if (!is_instance(item, "TensorStorageMetadata") || !is_size(ckpt_dcp_attribute(item, "size")) ||
+      !are_properties(ckpt_dcp_attribute(item, "properties")))
+    return false;
+  for (uint64_t i = 0; chunks != NULL && chunks->kind == CKPT_OBJECT_LIST && i < chunks->n; i++)
+    if (!is_instance(chunks->items[i], "ChunkStorageMetadata") ||
+        !is_size(ckpt_dcp_attribute(chunks->items[i], "offsets")) ||
+        !is_size(ckpt_dcp_attribute(chunks->items[i], "sizes")))
+      return false;
+  return true;
+}
+
+/* The same of a place: the index of a chunk is a hint. */
+static bool is_place(const ckpt_object *key, const ckpt_object *place) {
+  const ckpt_object *index = ckpt_dcp_attribute(key, "index"), *offset = ckpt_dcp_attribute(key, "offset");
+  const bool has_index = index != NULL && index->kind != CKPT_OBJECT_NONE;
+  const bool has_offset = offset != NULL && offset->kind != CKPT_OBJECT_NONE;
+  return is_instance(key, "MetadataIndex") && is_instance(place, "_StorageInfo") &&
+         (!has_index || index->kind == CKPT_OBJECT_INT) && (!has_offset || is_size(offset));
+}
+
+void ckpt_dcp_check_kinds(ckpt_dcp_agreement *agreement, const ckpt_object *items, const ckpt_object *places) {
+  for (uint64_t i = 0; i < items->n; i++)
+    if (!is_item(items->items[2 * i + 1]) && ckpt_dcp_is_name(items->items[2 * i]))
+      count(&agreement->odd, items->items[2 * i]);
+  for (uint64_t i = 0; i < places->n; i++)
+    if (!is_place(places->items[2 * i], places->items[2 * i + 1]))
+      count(&agreement->odd, ckpt_dcp_attribute(places->items[2 * i], "fqn")); /* a name: metadata.c has looked */
 }
 
 ckpt_status ckpt_dcp_agreement_note(const ckpt_dcp_agreement *agreement, ckpt_index *index, ckpt_error *err) {
@@ -117,6 +190,8 @@ ckpt_status ckpt_dcp_agreement_note(const ckpt_dcp_agreement *agreement, ckpt_in
     CKPT_TRY(ckpt_index_note(index, true, err, "its metadata names %llu class%s that PyTorch cannot find (%.200s%s)",
                              (ull)unknown->n, unknown->n == 1 ? "" : "es", unknown->first,
                              unknown->n == 1 ? "" : ", ..."));
+  CKPT_TRY(note(&agreement->odd, true, "its metadata are not of the classes and kinds that PyTorch goes through", index,
+                err));
   CKPT_TRY(
       note(&agreement->without_path, true, "planner_data has no path for what state_dict_metadata names", index, err));
   CKPT_TRY(note(&agreement->elsewhere, true, "planner_data has another path than the name says", index, err));

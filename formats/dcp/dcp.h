@@ -51,6 +51,7 @@ typedef struct ckpt_dcp_count {
 /* Names on which the parts of a pickle do not agree. */
 typedef struct ckpt_dcp_agreement {
   ckpt_dcp_count without_path, without_item, elsewhere; /* of items; of paths; a path that is another name's */
+  ckpt_dcp_count odd;     /* items and places that are made of other classes than PyTorch's */
   ckpt_dcp_count unknown; /* classes of PyTorch's or Python's modules that are not there */
 } ckpt_dcp_agreement;
 
@@ -71,6 +72,8 @@ typedef struct ckpt_dcp_metadata {
  * would look for in vain; notes both. ENOMEM. */
 ckpt_status ckpt_dcp_agree(ckpt_dcp_agreement *agreement, const ckpt_object *items, const ckpt_object *paths,
                            ckpt_error *err);
+/* Counts items and places (storage_data, both dicts) that PyTorch's loader would stumble over. */
+void ckpt_dcp_check_kinds(ckpt_dcp_agreement *agreement, const ckpt_object *items, const ckpt_object *places);
 ckpt_status ckpt_dcp_look_up(ckpt_dcp_agreement *agreement, const ckpt_pickle_report *report, ckpt_arena *arena,
                              ckpt_error *err); /* as above */
 ckpt_status ckpt_dcp_agreement_note(const ckpt_dcp_agreement *agreement, ckpt_index *index,

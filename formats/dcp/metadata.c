@@ -215,6 +215,7 @@ static ckpt_status enter_root(ckpt_dcp_metadata *metadata, const ckpt_object *ob
   CKPT_TRY(enter_places(metadata, ckpt_foreign_attribute(object, "storage_data"), path, err));
   CKPT_TRY(enter_paths(metadata, ckpt_foreign_attribute(object, "planner_data"), err));
   CKPT_TRY(ckpt_dcp_agree(&metadata->agreement, root.tensors, ckpt_foreign_attribute(object, "planner_data"), err));
+  ckpt_dcp_check_kinds(&metadata->agreement, root.tensors, ckpt_foreign_attribute(object, "storage_data"));
   const ckpt_object *version = ckpt_foreign_attribute(object, "version");
   if (ckpt_dcp_is_name(version) && version->n < 32) root.version = version->text;
   CKPT_TRY(ckpt_grow(&metadata->roots, metadata->n_roots, &metadata->capacity, sizeof *metadata->roots, err));

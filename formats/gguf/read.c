@@ -483,9 +483,7 @@ static ckpt_status check_padding(reader *r, ckpt_error *err) {
         ckpt_index_problem(r->index, r->file, err,
                            "the padding between header and payload is not zero: %llu byte%s (no reader looks there)",
                            (ull)n_other, ckpt_plural(n_other)));
-  if (r->n_tensors != 0 || r->at == r->size) return CKPT_OK;
-  return ckpt_index_problem(r->index, r->file, err, "bytes follow the header, and there are no tensors (%llu)",
-                            (ull)(r->size - r->at));
+  return CKPT_OK;
 }
 
 /* The tensors' places against each other and the file. */

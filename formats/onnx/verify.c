@@ -117,7 +117,7 @@ static ckpt_status compare(checking *c, ckpt_error *err) {
   }
   if (n_equal == 0) return CKPT_OK;
   return ckpt_findings_add(c->findings, err, CKPT_PROVEN, NULL, NULL,
-                           "bytes: SHA-1 of %u file%s of external data is what the model states", n_equal,
+                           "files: SHA-1 of %u file%s of external data is what the model states", n_equal,
                            ckpt_plural(n_equal));
 }
 

@@ -30,7 +30,7 @@ static bool read_number(const char **text, uint64_t *number) {
   return true;
 }
 
-static bool matches(const char *pattern, const char *name, uint64_t *numbers) {
+bool ckpt_arch_matches(const char *pattern, const char *name, uint64_t *numbers) {
   size_t n = 0;
   for (; *pattern != '\0'; pattern++) {
     if (*pattern == '#') {
@@ -44,13 +44,13 @@ static bool matches(const char *pattern, const char *name, uint64_t *numbers) {
 
 const ckpt_arch_name *ckpt_arch_match(const ckpt_arch *arch, const char *name, uint64_t *numbers) {
   for (const ckpt_arch_name *row = arch->names; row->hf != NULL; row++)
-    if (matches(row->hf, name, numbers)) return row;
+    if (ckpt_arch_matches(row->hf, name, numbers)) return row;
   return NULL;
 }
 
 const ckpt_arch_name *ckpt_arch_match_gguf(const ckpt_arch *arch, const char *name, uint64_t *numbers) {
   for (const ckpt_arch_name *row = arch->names; row->hf != NULL; row++)
-    if (row->gguf != NULL && matches(row->gguf, name, numbers)) return row;
+    if (row->gguf != NULL && ckpt_arch_matches(row->gguf, name, numbers)) return row;
   return NULL;
 }
 

@@ -36,11 +36,27 @@ typedef struct ckpt_arch_tie {
 } ckpt_arch_tie;
 
 /* What config.json says a tensor's axes are: a product (with "/") of its integer keys and of numbers for each axis, "|"
- * between alternatives where a key is absent ("n_inner|4*n_embd"). What no key decides is not checked. */
+ * between alternatives where a key is absent ("n_inner|4*n_embd"). "num_labels" is how many labels the config has. What
+ * no key decides is not checked. */
 typedef struct ckpt_arch_shape {
   const char *hf;      /* pattern */
   const char *axes[3]; /* NULL ends */
+  const char *when;    /* boolean keys of config.json, "&" between them, with which the tensor is there: "!key" where
+                          it is false, "+key" where it is true or absent; NULL: it always is */
 } ckpt_arch_shape;
+
+/* A class of transformers, and all that its state dict has. */
+typedef struct ckpt_arch_model {
+  const char *name;             /* as config.json's `architectures` has it; NULL ends */
+  const char *model_type;       /* of the configs that it is made for */
+  const char *prefix;           /* of the body's names in it, which transformers adds and takes off as it loads */
+  const ckpt_arch_shape *body;  /* the bare model's tensors, under canonical names; hf NULL ends */
+  const ckpt_arch_shape *head;  /* those beside them; NULL: the class is the bare model, without the prefix */
+  const char *const *passed;    /* parts of names that transformers passes over where the class has no such tensor */
+  const char *const *undecided; /* keys of config.json with which the class has other tensors than these */
+  const char *whole, *parts;    /* keys: whole is a multiple of parts, or the class refuses the config; or NULL */
+  bool is_padding_a_row;        /* pad_token_id is a row of the embedding, or the class refuses the config */
+} ckpt_arch_model;
 
 /* How a value of GGUF's metadata follows from config.json. */
 typedef enum ckpt_key_kind {
@@ -113,7 +129,8 @@ typedef struct ckpt_arch {
   const char *name;               /* "llama": GGUF's and config's model_type alike where they agree */
   uint32_t revision;              /* of this table; part of the naming in digests */
   const char *const *model_types; /* config.json's model_type values, NULL-terminated */
-  const char *const *classes;     /* of transformers, whose state dicts have all of these names; heads may add others */
+  const ckpt_arch_model *models;  /* all that classes have; NULL: not known, so that no checkpoint is proven whole */
+  const char *const *classes;     /* where models is NULL: those whose state dicts have all of these names; or NULL */
   const char *base_prefix;        /* "model." or "transformer.": absent in checkpoints of the bare model */
   /* hf NULL ends. The order is that of the model's own named_parameters(), which files of weights do not keep and
    * numbered optimizer states follow; rows that have a `#` and stand together are one list of layers. */
@@ -157,6 +174,9 @@ const ckpt_arch_shape *ckpt_arch_shape_of(const ckpt_arch *arch, const char *pat
 /* Compares a tensor's shape with the one that the row and the config give. */
 void ckpt_arch_compare_shape(ckpt_arch_extents *out, const ckpt_arch_shape *row, const ckpt_config *config,
                              const ckpt_tensor *tensor);
+
+/* Whether a name is one of a pattern's, and its numbers (at most 2). */
+bool ckpt_arch_matches(const char *pattern, const char *name, uint64_t *numbers);
 
 /* Fills a pattern's `#` with numbers, in order; arena text. */
 char *ckpt_arch_fill(const char *pattern, const uint64_t *numbers, ckpt_arena *arena);

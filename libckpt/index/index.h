@@ -115,6 +115,7 @@ struct ckpt_index {
   const char *architecture, *names, *writer; /* as ckpt_info, architecture of a row alone */
   const char *stated_architecture;           /* what the file calls its own, where the format says; NULL: nothing */
   uint32_t ties;                  /* bit i: the config ties pair i of the architecture; see ckpt_arch_tied_pair */
+  uint32_t ties_without[2];       /* bit i: of pair i the kept name [0] or the tied one [1] is stored by no file */
   const char *const *stated_ties; /* names that the config of no known family ties: kept, tied, kept, tied, ..., NULL;
                                      or NULL */
   uint32_t naming_revision;       /* UINT32_MAX; or rules of names from before a family was known: ties.h */

@@ -239,6 +239,8 @@ static uint32_t find_unsorted(const ckpt_index *index, const char *name) {
 static ckpt_status apply_tie(ckpt_index *index, uint32_t number, const ckpt_arch_tie *tie, ckpt_error *err) {
   index->ties |= UINT32_C(1) << number;
   uint32_t kept = find_unsorted(index, tie->kept), tied = find_unsorted(index, tie->tied), none = index->n_tensors;
+  if (kept == none) index->ties_without[0] |= UINT32_C(1) << number;
+  if (tied == none) index->ties_without[1] |= UINT32_C(1) << number;
   if (kept != none && tied == none) return ckpt_index_alias(index, kept, tie->tied, err);
   if (kept != none || tied == none) return CKPT_OK;
   CKPT_TRY(ckpt_index_alias(index, tied, tie->kept, err));

@@ -79,7 +79,33 @@ static const found_name *find_embedding(const found_name *found, size_t n) {
 }
 
 static bool is_alike(const ckpt_tensor *a, const ckpt_tensor *b) {
-  return a->dtype == b->dtype && a->shape[0] == b->shape[0] && a->shape[1] == b->shape[1];
+  return a->dtype == b->dtype && a->rank == b->rank && memcmp(a->shape, b->shape, a->rank * sizeof *a->shape) == 0;
+}
+
+static const ckpt_tensor *find_parameter(const ckpt_index *index, const char *name) {
+  for (uint32_t i = 0; i < index->n_tensors; i++)
+    if (index->tensors[i].role == CKPT_ROLE_PARAMETER && strcmp(index->tensors[i].name, name) == 0)
+      return &index->tensors[i];
+  return NULL;
+}
+
+/* A head that is a `decoder` in a module has that module's bias: cls.predictions.decoder.bias is cls.predictions.bias
+ * in BERT, lm_head.decoder.bias lm_head.bias in RoBERTa. Adds that pair where both are stored. */
+static ckpt_status add_bias(ckpt_index *index, const char *head, const char **pairs, uint32_t *n_pairs,
+                            ckpt_error *err) {
+  static const char end[] = ".decoder.weight";
+  const size_t n = strlen(head);
+  if (n < sizeof end || strcmp(head + n - (sizeof end - 1), end) != 0) return CKPT_OK;
+  const int n_module = (int)(n - (sizeof end - 1));
+  const char *kept = ckpt_arena_printf(&index->arena, "%.*s.bias", n_module, head);
+  const char *tied = ckpt_arena_printf(&index->arena, "%.*s.decoder.bias", n_module, head);
+  CKPT_TRY_ALLOC(kept, err);
+  CKPT_TRY_ALLOC(tied, err);
+  const ckpt_tensor *a = find_parameter(index, kept), *b = find_parameter(index, tied);
+  if (a == NULL || b == NULL || a->rank != 1 || !is_alike(a, b)) return CKPT_OK;
+  pairs[2 * *n_pairs] = kept;
+  pairs[2 * (*n_pairs)++ + 1] = tied;
+  return CKPT_OK;
 }
 
 static bool states_tie(const ckpt_config *config) {
@@ -99,13 +125,14 @@ ckpt_status ckpt_index_find_ties(ckpt_index *index, const ckpt_config *config, c
   const found_name *kept = n > MAX_STATED ? NULL : find_embedding(found, n);
   if (kept == NULL) return CKPT_OK;
   const size_t n_heads = find_names(found + n, MAX_STATED, index, heads);
-  const char **pairs = ckpt_arena_array(&index->arena, 4 * MAX_STATED + 1, sizeof *pairs);
+  const char **pairs = ckpt_arena_array(&index->arena, 8 * MAX_STATED + 1, sizeof *pairs);
   CKPT_TRY_ALLOC(pairs, err);
   uint32_t n_pairs = 0;
   for (size_t i = 0; i < n + n_heads && n_heads <= MAX_STATED; i++) {
     if (strcmp(found[i].name, kept->name) == 0 || !is_alike(found[i].tensor, kept->tensor)) continue;
     pairs[2 * n_pairs] = kept->name;
     pairs[2 * n_pairs++ + 1] = found[i].name;
+    CKPT_TRY(add_bias(index, found[i].name, pairs, &n_pairs, err));
   }
   pairs[2 * n_pairs] = NULL;
   index->stated_ties = n_pairs == 0 ? NULL : pairs;

@@ -13,8 +13,8 @@ enum { CKPT_NAMING_REVISION = 2 }; /* of names where no family is known; 1 calle
 int ckpt_tie_rank(const char *name, const ckpt_index *like);
 
 /* Finds what a config of no known family ties with a true tie_word_embeddings: the input embedding, and the output
- * head and other embeddings of its shape and dtype. Sets index->stated_ties; nothing where two could be the embedding.
- * ENOMEM. */
+ * head and other embeddings of its shape and dtype; with a head its bias, where its module has that too. Sets
+ * index->stated_ties; nothing where two could be the embedding. ENOMEM. */
 ckpt_status ckpt_index_find_ties(ckpt_index *index, const ckpt_config *config, ckpt_error *err);
 
 /* Whether names are a stated tie of the index, in either order. */

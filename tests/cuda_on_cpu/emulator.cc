@@ -171,18 +171,24 @@ void *SharedMemory(size_t n_bytes) {
   return grid->shared.get();
 }
 
-void Barrier(const char *file, int line) {
+// Notes that the thread has come to a barrier; false where that is passed over. Nothing of the heap is held while a
+// thread waits: one that waits for ever would never give it back.
+static bool ComeTo(const char *file, int line) {
   const char *name = strrchr(file, '/');
   const std::string at = std::string(name == nullptr ? file : name + 1) + ":" + std::to_string(line);
   control.barriers.insert(at);
-  if (at == control.skipped) return;
+  if (at == control.skipped) return false;
   if (grid->n_waiting != 0 && grid->barrier != at) Fail("threads wait at " + grid->barrier + " and at " + at);
   grid->barrier = at;
   if (++grid->n_waiting == grid->fibers.size()) {
     grid->n_waiting = 0;
     grid->ready = grid->fibers;
   }
-  Yield();
+  return true;
+}
+
+void Barrier(const char *file, int line) {
+  if (ComeTo(file, line)) Yield();
 }
 
 unsigned Lane() { return grid->current->index % 32; }

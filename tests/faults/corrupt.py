@@ -167,6 +167,8 @@ def inputs():
         yield path, ""
     for path in glob.glob(DATA + "/dcp/*/**/*.distcp", recursive=True):
         top = os.path.join(DATA, "dcp", os.path.relpath(path, DATA + "/dcp").split("/")[0])
+        if os.path.exists(os.path.join(top, "__1.metadata")):
+            continue  # with another checksum, which says that it is another value, it is a rank's own
         yield top, os.path.relpath(path, top)
     for path in glob.glob(DATA + "/zero/*/**/*.pt", recursive=True):
         top = os.path.join(DATA, "zero", os.path.relpath(path, DATA + "/zero").split("/")[0])

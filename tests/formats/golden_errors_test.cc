@@ -19,6 +19,7 @@ std::string name_of(ckpt_status status) {
     case CKPT_ELIMIT: return "ELIMIT";
     case CKPT_EIO: return "EIO";
     case CKPT_EVALUE: return "EVALUE";
+    case CKPT_EDIFFERENT: return "EDIFFERENT";
     default: break;  // EINVAL among them: what a file says is no usage error
   }
   ADD_FAILURE() << "no status of an input: " << status;

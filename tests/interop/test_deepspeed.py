@@ -194,6 +194,26 @@ def test_zero_of_stage_3_goes_on(folder):
     all_go_on(folder, "fp32", 3, 4, *zero_targets((1, 3), (2, 2), (3, 1), (3, 3)))
 
 
+def test_engine_of_another_dtype_goes_on(folder):
+    """Engines of bf16 and fp16 find the files of an fp32 run, and a loss scaler that is theirs: that of fp16 begins with
+    steps that overflow, which it skips, so that its first loss alone is the run's."""
+    save, common = os.path.join(folder, "save"), {"world": 2, "stage": 1}
+    jobs = [dict(common, precision="fp32", save=save)]
+    for engine in ("bf16", "fp16"):
+        out = os.path.join(folder, engine)
+        jobs.append({"argv": [CKPT, "reshard", "--quiet", save, "-o", out, "--to", "zero", "--stage", "1", "--dp", "2", "--engine", engine]})
+        jobs.append(dict(common, precision=engine, load=out))
+    wanted, *said = run(folder, jobs)
+    for engine, found in zip(("bf16", "fp16"), said, strict=True):
+        names = os.listdir(os.path.join(folder, engine, "global_step3"))
+        assert ("bf16_zero_pp_rank_0_mp_rank_00_optim_states.pt" in names) == (engine == "bf16"), names
+        assert found["note"] == "kept as it is", found
+        losses = list(zip(wanted["losses"], found["losses"], strict=True))
+        for a, b in losses if engine == "bf16" else losses[:1]:
+            assert abs(a - b) <= 0.01 * a, (engine, wanted, found)
+    assert said[1]["lr"] != wanted["lr"], said[1]  # a scheduler does not step where the engine skips
+
+
 def test_wrapped_model_goes_on(folder):
     """A model in a wrapper has its names in what it loads again."""
     all_go_on(folder, "bf16", 2, 2, *zero_targets((1, 3), (3, 2)), rest={"wrapper": "_orig_mod."})

@@ -446,7 +446,7 @@ def test_checksums_of_files_outside(folder):
         file.write(model.SerializeToString())
     same_outputs(os.path.join(DATA, "dynamo.onnx"), path)
     said = ckpt("verify", path)
-    assert "proven: bytes: SHA-1 of 1 file of external data is what the model states" in said, said
+    assert "proven: files: SHA-1 of 1 file of external data is what the model states" in said, said
     assert "not all of them have a checksum" in said, said
     ckpt("convert", path, "-o", out, "--external-data")
     assert b"checksum" not in open(out, "rb").read()

@@ -183,6 +183,24 @@ def test_every_protocol_and_container(folder):
     check_all(folder)
 
 
+def test_folder_bit(folder):
+    """What the folder bit of DOS in one entry does: PyTorch passes the content by without a word, verify does not."""
+    from command import ckpt
+    path = os.path.join(folder, "a.pt")
+    kept = torch.arange(1, 4097, dtype=torch.float32)
+    torch.save({"w": kept}, path)
+    with open(path, "rb") as file:
+        data = bytearray(file.read())
+    ckpt("verify", path)
+    at = data.rindex(b"/data/0")
+    start = data.rindex(b"PK\1\2", 0, at)
+    data[start + 38] |= 0x10
+    with open(path, "wb") as file:
+        file.write(data)
+    assert "gives uninitialised memory" in ckpt("verify", path, status=1)
+    assert not torch.equal(torch.load(path, weights_only=True)["w"], kept)
+
+
 def test_older_releases(folder):
     from command import skip
     pythons = list(filter(None, os.environ.get("CKPT_OLD_PYTHON", "").split(":")))

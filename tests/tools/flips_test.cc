@@ -37,12 +37,15 @@ const Case kCases[] = {
     {"safetensors", "safetensors/names.safetensors", 400},
     {"gguf", "gguf/whole.gguf", 400, "tokenizer.ggml.tokens", "tokenizer.ggml.others"},
     {"torch", "torch/tensor.pt", 300},
+    {"torch_deflated", "torch/deflated.pt", 300},
     {"torch_legacy", "torch/legacy4.pt", 200},
+    {"dcp", "dcp/alone", 300},
     {"dcp_safetensors", "dcp/safetensors", 150},
     {"dcpv2", "dcpv2/safetensors", 150},
     {"onnx", "onnx/matmulnbits.onnx", 200},
     {"imatrix", "gguf/imatrix.gguf", 150},
     {"zero", "zero/fused-stage0-fp16", 200},
+    {"universal", "universal/stage2-bf16", 60},
 };
 
 // What a verb prints on stdout, and its exit status.

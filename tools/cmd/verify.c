@@ -191,7 +191,7 @@ static ckpt_status compare_digests(ckpt_verification *v, ckpt_error *err) {
                                   ckpt_args_text(v->args, "manifest", NULL), err));
   if (v->has_digest && v->n_unread != 0)
     CKPT_TRY(ckpt_findings_add(&v->findings, err, CKPT_UNPROVEN, NULL, NULL,
-                               "bytes: there is no digest, for tensors are broken"));
+                               "digest: there is none, for tensors are broken"));
   if (!v->has_digest || !v->is_formed) return CKPT_OK;
   ckpt_digest_text(&v->content, actual);
   ckpt_digest_text(&v->digest, wanted);
@@ -348,7 +348,7 @@ static ckpt_status check_crc(ckpt_verification *v, bool *is_whole, ckpt_error *e
   *is_whole = v->crc.n_checked + v->crc.n_wrong != 0 && v->crc.n_without + v->crc.n_passed + v->crc.n_others == 0;
   if (status != CKPT_OK || v->crc.n_checked == 0 || v->crc.n_wrong != 0) return status;
   return ckpt_findings_add(&v->findings, err, CKPT_PROVEN, NULL, NULL,
-                           "bytes: CRC-32 of %llu record%s is what the archives say",
+                           "%s: CRC-32 of %llu record%s is what the archives say", *is_whole ? "bytes" : "records",
                            (unsigned long long)v->crc.n_checked, ckpt_plural(v->crc.n_checked));
 }
 
@@ -368,12 +368,12 @@ static ckpt_status verify_index(ckpt_verification *v, ckpt_error *err) {
   CKPT_TRY(ckpt_verify_structure(&v->findings, v->input.index, err));
   CKPT_TRY(ckpt_verify_config(&v->findings, v->input.index, v->input.like, err));
   if (!ckpt_args_has(v->args, "headers")) {
-    CKPT_TRY(check_pickles(v, err));
     CKPT_TRY(read_values(v, err));
     if (v->is_printed) return CKPT_OK;
     CKPT_TRY(check_digests(v, err));
     CKPT_TRY(ckpt_verification_side_files(v, err));
     CKPT_TRY(check_crc(v, &has_crc, err));
+    CKPT_TRY(check_pickles(v, err));
     CKPT_TRY(ckpt_verification_cache(v, &is_cached, err));
     CKPT_TRY(ckpt_verification_sums(v, &is_listed, err));
     CKPT_TRY(ckpt_source_unchanged(v->input.index->source, err));
@@ -455,11 +455,11 @@ const ckpt_verb ckpt_verb_verify = {
     .summary = "read everything and report every problem",
     .details =
         "Checks structure, coverage, the format's own checksums, config and tokenizer against the tensors, "
-        "and parameters for NaN and infinities. It finds pickles that would run code, also in side files. It "
-        "is strict where convert is tolerant: holes, trailing bytes, padding. It reports every problem, and "
-        "any problem makes the exit status 1. NaN in buffers, all-zero matrices and side files with unknown "
-        "classes are warnings. It lists at most 1,000 problems and 20 warnings of each kind, and counts all. "
-        "The result says what could not be proven.",
+        "and parameters for NaN and infinities. Config is proven where transformers would find no tensor missing, "
+        "unexpected or of another shape. It judges every pickle in a folder as scan does. It is strict where convert "
+        "is tolerant: holes, trailing bytes, padding. It reports every problem, and any problem makes the exit status "
+        "1. NaN in buffers and all-zero matrices are warnings. It lists at most 1,000 problems and 20 warnings of "
+        "each kind, and counts all. The result says what could not be proven.",
     .json =
         "{\"status\",\"problems\":[{\"file\",\"tensor\",\"message\"}],\"warnings\":[...],\"proven\":[...],"
         "\"unproven\":[...],\"n_problems\",\"n_warnings\",\"n_tensors\",\"n_bytes\",\"weights\",\"digest\",\"cast\","

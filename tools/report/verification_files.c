@@ -61,9 +61,9 @@ ckpt_status ckpt_verification_cache(ckpt_verification *v, bool *is_whole, ckpt_e
         *is_whole = *is_whole && (file == CKPT_FILE_LITERAL || is_promised[file]);
       }
     if (status == CKPT_OK && n_equal == n)
-      status =
-          ckpt_findings_add(&v->findings, err, CKPT_PROVEN, NULL, NULL,
-                            "bytes: SHA-256 of %zu file%s is that of the blob's name in the cache", n, ckpt_plural(n));
+      status = ckpt_findings_add(&v->findings, err, CKPT_PROVEN, NULL, NULL,
+                                 "%s: SHA-256 of %zu file%s is that of the blob's name in the cache",
+                                 *is_whole ? "bytes" : "files", n, ckpt_plural(n));
   }
   free(promised);
   free(is_promised);

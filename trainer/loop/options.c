@@ -103,8 +103,8 @@ SETTER(data_dtype) {
 }
 
 SETTER(device) {
-  (void)c;
-  return strcmp(value, "cpu") == 0 ? CKPT_OK : wrong(err, "device", value, "cpu");
+  c->train.is_on_cuda = strcmp(value, "cuda") == 0;
+  return c->train.is_on_cuda || strcmp(value, "cpu") == 0 ? CKPT_OK : wrong(err, "device", value, "cpu or cuda");
 }
 
 SETTER(save_format) {

@@ -62,11 +62,18 @@ static ckpt_status run_ranks(ckpt_job *job, ckpt_rank *ranks, ckpt_thread_ranks 
   return status != CKPT_OK ? status : first_failure(ranks, n, err);
 }
 
+static ckpt_status check_device(const ckpt_train_options *options, ckpt_error *err) {
+  if (!options->is_on_cuda) return CKPT_OK;
+  CKPT_TRY(ckpt_device_check("cuda", err));
+  return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "models are trained on the CPU only, so far");
+}
+
 ckpt_status ckpt_train(const ckpt_train_options *options, ckpt_outcome *outcome, ckpt_error *err) {
   ckpt_job job = {0};
   ckpt_thread_ranks *meeting = NULL;
   ckpt_rank *ranks = NULL;
   *outcome = CKPT_OUTCOME_DONE;
+  CKPT_TRY(check_device(options, err));
   ckpt_status status = ckpt_job_open(&job, options, err);
   if (status == CKPT_OK && options->plan) {
     status = ckpt_job_plan(&job, err);

@@ -7,6 +7,7 @@
 #include "formats/zero/read/zero.h"
 #include "libckpt/base/error.h"
 #include "libckpt/index/masters.h"
+#include "libckpt/io/records.h"
 
 /* The folder of an index read again. */
 static ckpt_status read_again(ckpt_index **out, const ckpt_index *index, ckpt_zero_reading reading,
@@ -20,6 +21,7 @@ static ckpt_status read_again(ckpt_index **out, const ckpt_index *index, ckpt_ze
   reading.latest = ckpt_zero_has_states(entries, n) ? NULL : CKPT_ZERO_LATEST;
   ckpt_list_free(entries, n);
   CKPT_TRY(ckpt_source_open(&source, ckpt_source_root(index->source), err));
+  ckpt_source_follow(source, index->source);
   CKPT_TRY(ckpt_index_new(out, source, index->path, index->format, &options, err));
   ckpt_status status = ckpt_zero_read(*out, &reading, &options, n_copies, err);
   if (status == CKPT_OK) status = ckpt_index_choose_weights(*out, options.weights, err);

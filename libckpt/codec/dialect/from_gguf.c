@@ -191,6 +191,7 @@ static ckpt_status tie(ckpt_index *index, const ckpt_arch *arch, ckpt_error *err
     }
     if (kept < 0 || has_tied) continue;
     index->ties |= UINT32_C(1) << t;
+    index->ties_without[1] |= UINT32_C(1) << t;
     CKPT_TRY(ckpt_index_alias(index, (uint32_t)kept, arch->ties[t].tied, err));
   }
   return CKPT_OK;

@@ -79,6 +79,32 @@ static bool is_changed(const ckpt_adapters *all, uint32_t number, const ckpt_ten
   return false;
 }
 
+/* Whether `all-linear` means a matrix of a known family: all but embeddings and the head. */
+static bool is_linear(const ckpt_arch *arch, const ckpt_tensor *tensor) {
+  uint64_t numbers[2];
+  const ckpt_arch_name *row = ckpt_arch_match(arch, tensor->name, numbers);
+  if (row == NULL || tensor->rank != 2 || row->role != CKPT_ROLE_PARAMETER) return false;
+  if (ckpt_text_ends(tensor->name, "wpe.weight") || strcmp(tensor->name, arch->shapes[0].hf) == 0) return false;
+  for (const ckpt_arch_tie *tie = arch->ties; tie->kept != NULL; tie++)
+    if (strcmp(tensor->name, tie->kept) == 0 || strcmp(tensor->name, tie->tied) == 0) return false;
+  return true;
+}
+
+/* Whether the config targets a module, which has the matrix; as ckpt_peft_targets. */
+static ckpt_status targets(bool *is_target, bool *is_known, const ckpt_adapters *all, ckpt_peft *peft,
+                           const char *module, const ckpt_tensor *tensor, ckpt_error *err) {
+  const ckpt_arch *arch = all->base->architecture != NULL ? ckpt_arch_find(all->base->architecture) : NULL;
+  const char *text;
+  bool is_excluded, is_saved;
+  if (arch == NULL || !ckpt_config_text(peft->config, "target_modules", &text) || strcmp(text, "all-linear") != 0)
+    return ckpt_peft_targets(is_target, is_known, peft, module, err);
+  *is_known = true;
+  CKPT_TRY(in_list(&is_excluded, peft, "exclude_modules", module, err));
+  CKPT_TRY(in_list(&is_saved, peft, "modules_to_save", module, err));
+  *is_target = !is_excluded && !is_saved && is_linear(arch, tensor);
+  return CKPT_OK;
+}
+
 ckpt_status ckpt_changes_check_targets(const ckpt_adapters *all, uint32_t number, ckpt_error *err) {
   ckpt_peft *peft = &all->list[number].peft;
   ckpt_name_list missing = {.n = 0};
@@ -91,7 +117,7 @@ ckpt_status ckpt_changes_check_targets(const ckpt_adapters *all, uint32_t number
     if (tensor->rank < 2 || n <= n_leaf || n - n_leaf >= sizeof module || !ckpt_text_ends(tensor->name, ".weight"))
       continue;
     ckpt_c_snprintf(module, sizeof module, "%.*s", (int)(n - n_leaf), tensor->name);
-    CKPT_TRY(ckpt_peft_targets(&is_target, &is_known, peft, module, err));
+    CKPT_TRY(targets(&is_target, &is_known, all, peft, module, tensor, err));
     if (!is_known) return CKPT_OK;
     if (is_target && !is_changed(all, number, tensor)) ckpt_name_list_add(&missing, module);
   }

@@ -617,13 +617,12 @@ typedef struct job {
 
 static ckpt_status plan_job(job *j, ckpt_error *err) {
   const ckpt_convert_options *options = &j->options;
-  const ckpt_open_options open = {
-      .struct_size = sizeof open,
-      .stored_names = options->stored_names,
-      .weights = options->weights,
-      .allow_corrupt = options->allow_corrupt,
-      .corrupt = options->corrupt,
-      .corrupt_arg = options->corrupt_arg};
+  const ckpt_open_options open = {.struct_size = sizeof open,
+                                  .stored_names = options->stored_names,
+                                  .weights = options->weights,
+                                  .allow_corrupt = options->allow_corrupt,
+                                  .corrupt = options->corrupt,
+                                  .corrupt_arg = options->corrupt_arg};
   if (options->input == NULL || options->output == NULL)
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "input and output must be given");
   CKPT_TRY(ckpt_open(&j->index, options->input, &open, err));

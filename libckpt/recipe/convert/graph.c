@@ -175,10 +175,10 @@ static ckpt_status take_extra(ckpt_output *output, const offers *o, const ckpt_i
       CKPT_TRY(ckpt_losses_add(&output->losses, err, "%.300s, which the graph has not", tensor->name));
   }
   if (extra.n != 0 && !request->is_partial)
-    return ckpt_advise_value(ckpt_fail(err, CKPT_ENOTFOUND, from->path, first,
-                                       "has no place in the graph (%zu tensor%s: %s)", extra.n, ckpt_plural(extra.n),
-                                       extra.text),
-                             err, "%partial leaves them out, %exclude=$ that one", first);
+    return ckpt_advise_value(
+        ckpt_fail(err, CKPT_ENOTFOUND, from->path, first, "has no place in the graph (%zu tensor%s: %s)", extra.n,
+                  ckpt_plural(extra.n), extra.text),
+        err, "%partial leaves them out, %exclude=$ that one", first);
   if (buffers.n == 0) return CKPT_OK;
   return ckpt_losses_add(&output->losses, err, "%zu buffer%s that the graph has not (%s)", buffers.n,
                          ckpt_plural(buffers.n), buffers.text);

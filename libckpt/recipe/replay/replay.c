@@ -87,9 +87,8 @@ static ckpt_status open_input(recorded *r, ckpt_index **out, const char *path, c
 /* The request that was made then, over what stands at the inputs' paths now. */
 static ckpt_status open_inputs(recorded *r, ckpt_error *err) {
   r->options.struct_size = sizeof r->options;
-  ckpt_open_options open = {.struct_size = sizeof open,
-                            .stored_names = r->options.stored_names,
-                            .allow_corrupt = r->options.allow_corrupt};
+  ckpt_open_options open = {
+      .struct_size = sizeof open, .stored_names = r->options.stored_names, .allow_corrupt = r->options.allow_corrupt};
   if (r->request.like_path != NULL) CKPT_TRY(open_input(r, &r->like, r->request.like_path, &open, err));
   open.like = r->like;
   open.weights = r->weights;

@@ -1,7 +1,6 @@
 /* config.c - config.json and the tokenizer against the tensors: see verify.h.
  *
- * What config.json must say about names and shapes stands in the architecture's row (arch.h); an architecture without
- * one is said to be unproven. The tokenizer is streamed: a vocabulary is never held. */
+ * Names and shapes are model.c's. The tokenizer is streamed: a vocabulary is never held. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,9 +13,10 @@
 #include "libckpt/index/arch.h"
 #include "libckpt/index/config.h"
 #include "libckpt/recipe/quantize/quantized.h"
+#include "libckpt/recipe/verify/model.h"
 #include "libckpt/recipe/verify/verify.h"
 
-enum { MAX_TOKEN_BYTES = 1 << 20, MAX_LAYERS = 100000, MAX_SAID = 16 };
+enum { MAX_TOKEN_BYTES = 1 << 20 };
 
 typedef unsigned long long ull;
 
@@ -27,190 +27,7 @@ typedef struct checker {
   const ckpt_config *config;
   const char *config_path;
   bool is_quantized;
-  char said[MAX_SAID][64]; /* keys of numbers that are none */
-  size_t n_said;
-  const char *undecided; /* an axis that no key of the config decides, or NULL */
 } checker;
-
-/* Whether there is no tensor of this name. One that is broken has been told of. */
-static bool is_missing(const checker *c, const char *name) {
-  return ckpt_index_find(c->index, name) == NULL && !ckpt_index_is_unread(c->index, name);
-}
-
-/* ---- axes and shapes --------------------------------------------------------------------------------------------- */
-
-static ckpt_status check_shape(checker *c, const ckpt_tensor *tensor, const ckpt_arch_shape *row, ckpt_error *err) {
-  ckpt_arch_extents extents;
-  ckpt_arch_compare_shape(&extents, row, c->config, tensor);
-  if (c->undecided == NULL) c->undecided = extents.undecided;
-  if (!extents.differs) return CKPT_OK;
-  return ckpt_findings_add(c->findings, err, CKPT_PROBLEM, ckpt_index_file_of(c->index, tensor), tensor->name,
-                           "its shape is [%s], config.json says [%s] (%s)", extents.is, extents.wanted, extents.said);
-}
-
-static bool is_tied_name(const ckpt_arch *arch, const char *name) {
-  for (const ckpt_arch_tie *tie = arch->ties; tie->kept != NULL; tie++)
-    if (strcmp(tie->tied, name) == 0) return true;
-  return false;
-}
-
-static ckpt_status check_shapes(checker *c, ckpt_error *err) {
-  uint64_t numbers[2];
-  for (uint32_t k = 0; k < c->index->n_tensors; k++) {
-    const ckpt_tensor *tensor = &c->index->tensors[c->index->by_name[k]];
-    const ckpt_arch_name *name = ckpt_arch_match(c->arch, tensor->name, numbers);
-    const ckpt_arch_shape *row = name == NULL ? NULL : ckpt_arch_shape_of(c->arch, name->hf);
-    if (row != NULL) CKPT_TRY(check_shape(c, tensor, row, err));
-  }
-  for (const ckpt_arch_shape *row = c->arch->shapes; row->hf != NULL; row++)
-    if (strchr(row->hf, '#') == NULL && !is_tied_name(c->arch, row->hf) && is_missing(c, row->hf))
-      CKPT_TRY(ckpt_findings_add(c->findings, err, CKPT_PROBLEM, ckpt_index_file_of(c->index, NULL), row->hf,
-                                 "missing: every model of the architecture %s has it", c->arch->name));
-  return CKPT_OK;
-}
-
-/* ---- numbers ----------------------------------------------------------------------------------------------------- */
-
-/* A key of the architecture that stands there but is no positive integer would count as absent below. */
-static ckpt_status check_number(checker *c, const char *key, ckpt_error *err) {
-  int64_t value;
-  char shown[40];
-  if (!ckpt_config_has(c->config, key) || (ckpt_config_int(c->config, key, &value) && value > 0)) return CKPT_OK;
-  for (size_t i = 0; i < c->n_said; i++)
-    if (strcmp(c->said[i], key) == 0) return CKPT_OK;
-  if (c->n_said < MAX_SAID) snprintf(c->said[c->n_said++], sizeof c->said[0], "%s", key);
-  ckpt_config_show(c->config, key, shown, sizeof shown);
-  return ckpt_findings_add(c->findings, err, CKPT_PROBLEM, c->config_path, NULL, "%s is no whole number above 0 (%s)",
-                           key, shown);
-}
-
-/* Every number by which tensors are judged; of an unknown architecture the size of the vocabulary alone. */
-static ckpt_status check_numbers(checker *c, ckpt_error *err) {
-  CKPT_TRY(check_number(c, "vocab_size", err));
-  if (c->arch == NULL || c->arch->shapes == NULL) return CKPT_OK;
-  if (c->arch->n_layers != NULL) CKPT_TRY(check_number(c, c->arch->n_layers, err));
-  for (const ckpt_arch_shape *row = c->arch->shapes; row->hf != NULL; row++)
-    for (uint32_t axis = 0; axis < 3 && row->axes[axis] != NULL; axis++)
-      for (const char *at = row->axes[axis]; *at != '\0'; at += *at != '\0') {
-        size_t n = strcspn(at, "*/|");
-        char key[64];
-        snprintf(key, sizeof key, "%.*s", (int)n, at);
-        CKPT_TRY(check_number(c, key, err));
-        at += n;
-      }
-  return CKPT_OK;
-}
-
-/* ---- layers ------------------------------------------------------------------------------------------------------ */
-
-/* Every layer of the config has each kind of tensor, and no other layer has; an optional kind all layers have or none.
- */
-static ckpt_status check_layer_row(checker *c, const ckpt_arch_name *row, uint64_t n_layers, ckpt_arena *arena,
-                                   size_t *n_missing, ckpt_error *err) {
-  uint64_t n_found = 0, numbers[2];
-  for (uint32_t i = 0; i < c->index->n_tensors; i++) {
-    const ckpt_tensor *tensor = &c->index->tensors[i];
-    if (ckpt_arch_match(c->arch, tensor->name, numbers) != row) continue;
-    n_found++;
-    if (numbers[0] >= n_layers)
-      CKPT_TRY(ckpt_findings_add(c->findings, err, CKPT_PROBLEM, ckpt_index_file_of(c->index, tensor), tensor->name,
-                                 "of layer %llu, but config.json says %s %llu", (ull)numbers[0], c->arch->n_layers,
-                                 (ull)n_layers));
-  }
-  for (uint32_t i = 0; i < c->index->n_unread && n_found == 0; i++)
-    n_found += ckpt_arch_match(c->arch, c->index->unread[i].name, numbers) == row;
-  if (n_found == 0) {
-    if (row->notes & CKPT_NAME_OPTIONAL || c->is_quantized) return CKPT_OK; /* packed under other names */
-    return ckpt_findings_add(c->findings, err, CKPT_PROBLEM, ckpt_index_file_of(c->index, NULL), row->hf,
-                             "missing from every layer (# is its number)");
-  }
-  for (uint64_t layer = 0; layer < n_layers; layer++) {
-    const char *name = ckpt_arch_fill(row->hf, &layer, arena);
-    CKPT_TRY_ALLOC(name, err);
-    if (!is_missing(c, name) || ++*n_missing > 100) continue;
-    CKPT_TRY(ckpt_findings_add(c->findings, err, CKPT_PROBLEM, ckpt_index_file_of(c->index, NULL), name,
-                               "missing: other layers have it, and config.json says %s %llu", c->arch->n_layers,
-                               (ull)n_layers));
-  }
-  return CKPT_OK;
-}
-
-static ckpt_status check_layers(checker *c, ckpt_error *err) {
-  int64_t n_layers;
-  size_t n_missing = 0;
-  if (c->arch->n_layers == NULL) return CKPT_OK;
-  if (!ckpt_config_int(c->config, c->arch->n_layers, &n_layers) || n_layers < 1) { /* check_numbers has judged it */
-    c->undecided = c->arch->n_layers;
-    return CKPT_OK;
-  }
-  if (n_layers > MAX_LAYERS)
-    return ckpt_findings_add(c->findings, err, CKPT_PROBLEM, c->config_path, NULL, "%s is %lld", c->arch->n_layers,
-                             (long long)n_layers);
-  ckpt_arena arena;
-  ckpt_arena_init(&arena, UINT64_MAX);
-  ckpt_status status = CKPT_OK;
-  for (const ckpt_arch_name *row = c->arch->names; row->hf != NULL && status == CKPT_OK; row++) {
-    const char *number = strchr(row->hf, '#');
-    if (number == NULL || strchr(number + 1, '#') != NULL || row->role != CKPT_ROLE_PARAMETER) continue;
-    status = check_layer_row(c, row, (uint64_t)n_layers, &arena, &n_missing, err);
-  }
-  ckpt_arena_free(&arena);
-  if (status == CKPT_OK && n_missing > 100)
-    status = ckpt_findings_add(c->findings, err, CKPT_PROBLEM, ckpt_index_file_of(c->index, NULL), NULL,
-                               "%zu more tensor%s missing", n_missing - 100, n_missing == 101 ? " is" : "s are");
-  return status;
-}
-
-/* ---- ties -------------------------------------------------------------------------------------------------------- */
-
-/* What the config's `architectures` say of the model. */
-typedef struct model_classes {
-  bool has_head;     /* one of them has a head over the vocabulary */
-  char unknown[128]; /* the first whose names the row does not know; empty where there is none */
-} model_classes;
-
-static void take_class(const ckpt_arch *arch, const char *name, model_classes *out) {
-  const char *const *known = arch->classes;
-  out->has_head = out->has_head || ckpt_text_ends(name, "ForCausalLM") || ckpt_text_ends(name, "LMHeadModel");
-  while (*known != NULL && strcmp(*known, name) != 0) known++;
-  if (*known == NULL && out->unknown[0] == '\0') snprintf(out->unknown, sizeof out->unknown, "%s", name);
-}
-
-static ckpt_status read_classes(const ckpt_arch *arch, const ckpt_side_file *side, const char *text, model_classes *out,
-                                ckpt_error *err) {
-  ckpt_json *json;
-  ckpt_json_token token;
-  ckpt_status status;
-  *out = (model_classes){0};
-  CKPT_TRY(ckpt_json_new_text(&json, text, (size_t)side->n_bytes, true, NULL, err));
-  CKPT_TRY_GOTO(ckpt_json_expect(json, CKPT_JSON_OBJECT, "a config", err));
-  for (bool is_done = false; !is_done;) {
-    CKPT_TRY_GOTO(ckpt_json_next(json, &token, err));
-    is_done = token == CKPT_JSON_OBJECT_END || strcmp(ckpt_json_text(json, NULL), "architectures") == 0;
-    if (!is_done) CKPT_TRY_GOTO(ckpt_json_skip(json, err));
-  }
-  if (token == CKPT_JSON_OBJECT_END) goto done;
-  for (;;) {
-    CKPT_TRY_GOTO(ckpt_json_next(json, &token, err));
-    if (token == CKPT_JSON_ARRAY) continue;
-    if (token != CKPT_JSON_STRING) break;
-    take_class(arch, ckpt_json_text(json, NULL), out);
-  }
-done:
-  ckpt_json_free(json);
-  return status;
-}
-
-static ckpt_status check_ties(checker *c, bool is_head_wanted, ckpt_error *err) {
-  for (uint32_t t = 0; c->arch->ties[t].kept != NULL && t < CKPT_MAX_TIES; t++) {
-    const ckpt_arch_tie *tie = &c->arch->ties[t];
-    bool is_tied = c->index->ties >> t & 1;
-    if (is_tied || !is_head_wanted || !is_missing(c, tie->tied)) continue;
-    CKPT_TRY(ckpt_findings_add(c->findings, err, CKPT_PROBLEM, ckpt_index_file_of(c->index, NULL), tie->tied,
-                               "missing: config.json does not tie it to %s (%s)", tie->kept, tie->config_key));
-  }
-  return CKPT_OK;
-}
 
 /* ---- token ids --------------------------------------------------------------------------------------------------- */
 
@@ -349,16 +166,13 @@ static bool vocabulary_rows(const checker *c, uint64_t *n_rows) {
   return true;
 }
 
-static ckpt_status check_vocabulary(checker *c, ckpt_error *err) {
+/* Ids in the config itself, which the rows must have. */
+static ckpt_status check_ids(checker *c, ckpt_error *err) {
   static const char *const keys[] = {"bos_token_id", "eos_token_id", "pad_token_id"};
   uint64_t n_rows;
   int64_t id;
-  if (!vocabulary_rows(c, &n_rows)) {
-    if (ckpt_index_side_file(c->index, "tokenizer.json") == NULL) return CKPT_OK;
-    return ckpt_findings_add(c->findings, err, CKPT_UNPROVEN, NULL, NULL,
-                             "tokenizer: its ids were not compared (no vocab_size in config.json)");
-  }
-  for (size_t i = 0; c->config != NULL && i < sizeof keys / sizeof *keys; i++) {
+  if (c->config == NULL || !vocabulary_rows(c, &n_rows)) return CKPT_OK;
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
     char shown[40] = "[";
     bool is_number = ckpt_config_int(c->config, keys[i], &id);
     if (is_number && id >= 0 && (uint64_t)id >= n_rows)
@@ -369,6 +183,16 @@ static ckpt_status check_vocabulary(checker *c, ckpt_error *err) {
     if (shown[0] != '[') /* several ids may end a text */
       CKPT_TRY(ckpt_findings_add(c->findings, err, CKPT_PROBLEM, c->config_path, NULL, "%s is no token id (%s)",
                                  keys[i], shown));
+  }
+  return CKPT_OK;
+}
+
+static ckpt_status check_vocabulary(checker *c, ckpt_error *err) {
+  uint64_t n_rows;
+  if (!vocabulary_rows(c, &n_rows)) {
+    if (ckpt_index_side_file(c->index, "tokenizer.json") == NULL) return CKPT_OK;
+    return ckpt_findings_add(c->findings, err, CKPT_UNPROVEN, NULL, NULL,
+                             "tokenizer: its ids were not compared (no vocab_size in config.json)");
   }
   CKPT_TRY(check_tokens(c, "tokenizer.json", n_rows, read_tokenizer, err));
   return check_tokens(c, "added_tokens.json", n_rows, read_added_file, err);
@@ -386,32 +210,13 @@ static bool has_adapters(const ckpt_index *index) {
   return i < index->n_tensors;
 }
 
-static ckpt_status check_architecture(checker *c, const ckpt_side_file *side, const char *text, ckpt_error *err) {
-  size_t n_problems = c->findings->n_of[CKPT_PROBLEM];
-  model_classes classes;
-  CKPT_TRY(check_numbers(c, err));
-  if (c->arch == NULL || c->arch->shapes == NULL || c->is_quantized)
-    return ckpt_findings_add(c->findings, err, CKPT_UNPROVEN, NULL, NULL, "config: %s",
-                             c->is_quantized
-                                 ? "the shapes of a quantized model are not known to it"
-                                 : "names and shapes were not compared (unknown model_type, or names as stored)");
-  if (has_adapters(c->index))
-    return ckpt_findings_add(c->findings, err, CKPT_UNPROVEN, NULL, NULL,
-                             "config: names and shapes were not compared (PEFT's, of a model with adapters in it)");
-  CKPT_TRY(read_classes(c->arch, side, text, &classes, err));
-  if (classes.unknown[0] != '\0')
-    return ckpt_findings_add(c->findings, err, CKPT_UNPROVEN, NULL, NULL,
-                             "coverage: %s is not known (names and shapes were not compared)", classes.unknown);
-  CKPT_TRY(check_shapes(c, err));
-  CKPT_TRY(check_layers(c, err));
-  CKPT_TRY(check_ties(c, classes.has_head, err));
-  if (c->findings->n_of[CKPT_PROBLEM] != n_problems || c->index->defects.n != 0) return CKPT_OK;
-  if (c->undecided != NULL)
-    return ckpt_findings_add(c->findings, err, CKPT_UNPROVEN, NULL, NULL,
-                             "config: not all names and shapes of %s could be compared (config.json has no %.*s)",
-                             c->arch->name, (int)strcspn(c->undecided, "|"), c->undecided);
-  return ckpt_findings_add(c->findings, err, CKPT_PROVEN, NULL, NULL, "config: names and shapes are those of %s",
-                           c->arch->name);
+static ckpt_status check_architecture(checker *c, ckpt_error *err) {
+  const char *why = NULL;
+  if (c->is_quantized)
+    why = "the shapes of a quantized model are not known to it";
+  else if (has_adapters(c->index))
+    why = "names and shapes were not compared (PEFT's, of a model with adapters in it)";
+  return ckpt_verify_model(c->findings, c->index, c->arch, c->config, c->config_path, why, err);
 }
 
 /* A model that was dequantized and kept its config cannot be loaded: readers look for scales. */
@@ -473,7 +278,8 @@ ckpt_status ckpt_verify_config(ckpt_findings *findings, const ckpt_index *index,
     CKPT_TRY_GOTO(read_config(&c, of, side, &text, &config, err));
   c.config = config;
   if (config != NULL) CKPT_TRY_GOTO(check_quantization(&c, err));
-  if (config != NULL) CKPT_TRY_GOTO(check_architecture(&c, side, text, err));
+  CKPT_TRY_GOTO(check_ids(&c, err));
+  if (config != NULL) CKPT_TRY_GOTO(check_architecture(&c, err));
   status = check_vocabulary(&c, err);
 done:
   ckpt_config_free(config);

@@ -3,6 +3,7 @@
  * files, compressed ones too. PyTorch itself never checks them. */
 #include <stdlib.h>
 #include <string.h>
+#include <zlib.h>
 
 #include "libckpt/base/checked.h"
 #include "libckpt/base/crc32.h"
@@ -142,6 +143,34 @@ static ckpt_status advance(checking *c, uint64_t n, ckpt_error *err) {
   return ckpt_tell_progress(c->run, c->n_read, c->n_total, err);
 }
 
+/* Whether a deflated record's stream ends where its bytes end, which whoever reads the content need not notice. PyTorch
+ * refuses another one. *is_whole says so. */
+static ckpt_status find_end(bool *is_whole, const opened *a, const ckpt_zip_entry *entry, ckpt_error *err) {
+  enum { IN_BYTES = 16 << 10, RAW = -15 };
+  uint8_t in[IN_BYTES], out[IN_BYTES];
+  z_stream z = {0};
+  int status = inflateInit2(&z, RAW);
+  ckpt_status read = CKPT_OK;
+  if (status != Z_OK) return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  for (uint64_t at = 0; at < entry->n_stored && status == Z_OK && read == CKPT_OK;) {
+    const uint64_t n_left = entry->n_stored - at;
+    const uInt n = n_left < sizeof in ? (uInt)n_left : (uInt)sizeof in;
+    read = ckpt_source_read(a->source, a->file, entry->offset + at, in, n, err);
+    at += n;
+    z.next_in = in;
+    z.avail_in = n;
+    do {
+      z.next_out = out;
+      z.avail_out = sizeof out;
+      status = read == CKPT_OK ? inflate(&z, Z_NO_FLUSH) : Z_OK;
+    } while (status == Z_OK && (z.avail_in != 0 || z.avail_out == 0) && read == CKPT_OK);
+    if (status == Z_BUF_ERROR) status = Z_OK; /* it wants more */
+    *is_whole = status == Z_STREAM_END && z.avail_in == 0 && at == entry->n_stored;
+  }
+  inflateEnd(&z);
+  return read;
+}
+
 /* The CRC-32 of a record's content. EFORMAT for deflated bytes that are broken. */
 static ckpt_status sum_record(checking *c, const opened *a, const ckpt_zip_entry *entry, uint32_t *sum,
                               ckpt_error *err) {
@@ -160,6 +189,10 @@ static ckpt_status sum_record(checking *c, const opened *a, const ckpt_zip_entry
   }
   ckpt_reader_reset(&reader);
   *sum = crc;
+  bool is_whole = true;
+  if (status == CKPT_OK && entry->method == CKPT_ZIP_DEFLATED) status = find_end(&is_whole, a, entry, err);
+  if (status == CKPT_OK && !is_whole)
+    status = ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "its deflated bytes do not end where the record does");
   return status;
 }
 

@@ -70,8 +70,9 @@ ckpt_status ckpt_verify_manifest(ckpt_findings *findings, const ckpt_index *inde
 ckpt_status ckpt_verify_side_files(ckpt_findings *findings, const ckpt_index *index, const ckpt_side_sums *listed,
                                    const char *record, const ckpt_run_options *run, ckpt_error *err);
 
-/* Scans the side files: a problem for each dangerous name, a warning for anything else that ckpt_scan refuses, a proof
- * if there are pickles and all are fine. Fails with EIO, ENOTFOUND, ECANCELED, ENOMEM. */
+/* Scans every file below the checkpoint's folder; of a checkpoint that is one file its side files. A problem for each
+ * dangerous name and for anything else that ckpt_scan refuses, a proof if there are pickles and all are fine. Fails
+ * with EIO, ENOTFOUND, ECANCELED, ENOMEM. */
 ckpt_status ckpt_verify_pickles(ckpt_findings *findings, const ckpt_index *index, const ckpt_run_options *run,
                                 ckpt_error *err);
 

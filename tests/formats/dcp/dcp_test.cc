@@ -269,7 +269,7 @@ TEST(Dcp, ValuesOfRanksAreKeptApartOnlyWhereTheyDiffer) {
 // A part of a tensor that two ranks have with other values belongs to neither's whole.
 TEST(Dcp, ReplicasThatHaveDriftedAreRefused) {
   ckpt_error err = {};
-  IndexPointer index = open(kData + "rank-drift", &err, false);
+  IndexPointer index = open(std::string(CKPT_TESTS_DIR) + "/golden-errors/dcp/rank-drift", &err, false);
   EXPECT_EQ(index, nullptr);
   EXPECT_EQ(err.status, CKPT_EDIFFERENT);
   EXPECT_STREQ(err.tensor, "w");

@@ -359,6 +359,20 @@ TEST(DcpVerify, NamesAgree) {
   EXPECT_FALSE(renamed.empty());
 }
 
+// What PyTorch makes of each item, whether it uses it or not: a layout that it has, a number of a memory format.
+TEST(DcpVerify, ItemsAreOfTheKindsOfPyTorch) {
+  const std::string odd = "its metadata are not of the classes and kinds that PyTorch goes through (";
+  for (const auto &[before, after] : std::vector<std::pair<std::string, std::string>>{
+           {"torch.strided", "torch.stridee"}, {"ENCODING\x94\x93\x94K", "ENCODING\x94\x93\x94J"}}) {
+    const std::vector<std::string> problems = problems_with("", before, after);
+    ASSERT_FALSE(problems.empty()) << after;
+    const bool is_read = problems[0].find("cannot be opened") == std::string::npos;
+    EXPECT_TRUE(!is_read || problems[0].find(odd) == 0) << problems[0];
+  }
+  std::string five = "ENCODING\x94\x93\x94K";
+  EXPECT_EQ(problems_with("", five + std::string(1, '\0'), five + "\5")[0].find(odd), 0u);
+}
+
 // PyTorch unpickles metadata whole, and loads nothing where it cannot find a class.
 TEST(DcpVerify, ClassesAreThoseOfPyTorch) {
   for (const auto &[before, after] : std::vector<std::pair<std::string, std::string>>{

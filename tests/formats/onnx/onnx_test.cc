@@ -572,7 +572,7 @@ TEST(Onnx, ChecksumsOfFilesOutsideAreCompared) {
   };
   const std::string sha1 = "7c222fb2927d828af22f592134e8932480637c0d";
   EXPECT_EQ(found(""), "");
-  EXPECT_EQ(found(sha1), "proven: bytes: SHA-1 of 1 file of external data is what the model states");
+  EXPECT_EQ(found(sha1), "proven: files: SHA-1 of 1 file of external data is what the model states");
   EXPECT_EQ(found("7C222FB2927D828AF22F592134E8932480637C0D").substr(0, 7), "proven:");
   EXPECT_EQ(found("7c222fb2927d828af22f592134e8932480637c0e"),
             "problem: its SHA-1 is " + sha1 +

@@ -198,9 +198,10 @@ TEST_F(Refused, TargetsWithoutTensorsUnlessAllowed) {
   const std::string named = R"({"peft_type":"LORA","r":4,"lora_alpha":8,"target_modules":)";
   expect(named + R"(["q_proj"]})", good_, "1 module that target_modules names has no tensors here: model.layers.1");
   expect(named + R"(".*\\.(q|v)_proj"})", good_, "3 modules that target_modules names have no tensors here");
+  expect(named + R"("all-linear"})", good_, "13 modules that target_modules names have no tensors here");
   expect(named + R"("(a+)+("})", good_, "missing closing parenthesis");
   for (const char *rest : {R"(["q_proj"],"layers_to_transform":[0]})", R"(["q_proj"],"layers_to_transform":0})",
-                           R"(["q_proj"],"exclude_modules":".*layers.1.*"})", R"("all-linear"})", "null}"}) {
+                           R"(["q_proj"],"exclude_modules":".*layers.1.*"})", "null}"}) {
     write(named + rest, good_);
     EXPECT_EQ(open_written(), CKPT_OK) << rest << text_of(err_);
   }
@@ -275,6 +276,18 @@ TEST_F(Refused, NotTheBaseThatItNamesIsNoted) {
   EXPECT_EQ(notes("org/base/"), "");
   EXPECT_EQ(notes(""), "");
   EXPECT_NE(notes("org/other").find("was trained on 'org/other'"), std::string::npos);
+}
+
+TEST_F(Refused, AHeadThatTheBaseLacksUnlessTheConfigSavesIt) {
+  const std::string model = Saved({{"base_model.model.score.weight", 3, 16}}, 2);
+  expect(config_, model, "has no 'score.weight', which it is for");
+  for (const char *rest : {R"("modules_to_save":["classifier","score"]})", R"("task_type":"SEQ_CLS"})"}) {
+    write(R"({"peft_type":"LORA","r":4,"lora_alpha":8,)" + std::string(rest), model);
+    ASSERT_EQ(open_written(), CKPT_OK) << text_of(err_);
+    auto merged = merge();
+    EXPECT_EQ(merged["score.weight"], std::vector<float>(3 * 16, 2));
+    EXPECT_EQ(merged.size(), ckpt_index_count(base_.get()) + 1);
+  }
 }
 
 // ---- tied weights ---------------------------------------------------------------------------------------------------

@@ -34,6 +34,15 @@ try hash b16.gguf b32.gguf
 try convert b16 --adapter $lora -o b16.safetensors
 try hash b32 --adapter $lora --cast bf16
 try merge a/embedding/base --adapter a/embedding/adapter -o untied.safetensors --tied error
+# threads, tiles and packaging change nothing; a merge that is converted is what --adapter converts
+for threads in 1 3; do
+  ckpt merge $base --adapter $lora -o t$threads.safetensors --threads $threads --memory 4M --quiet > out
+done
+cmp t1.safetensors t3.safetensors && ckpt split $base -o shards --shard-size 4K --quiet > out
+try hash shards --adapter $lora
+ckpt convert merged -o of-merged.gguf --dtype f32 --quiet > out && ckpt convert $base --adapter $lora -o at-once.gguf --dtype f32 --quiet > out
+try hash of-merged.gguf at-once.gguf
+ckpt diff $base $base --adapter $lora | sed -n 1p
 # an adapter as older versions of PEFT save it
 mkdir old && cp $lora/adapter_config.json old && ckpt convert $lora/adapter_model.safetensors -o old/adapter_model.bin --quiet
 ls old

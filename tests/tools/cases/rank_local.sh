@@ -1,5 +1,5 @@
 # Ranks that saved without collectives: what they have of their own stands beside it, and is said; drifted parts are not.
-cp -r "$DATA/dcp/rank-local" "$DATA/dcp/rank-equal" "$DATA/dcp/rank-drift" .
+cp -r "$DATA/dcp/rank-local" "$DATA/dcp/rank-equal" "$DATA/../golden-errors/dcp/rank-drift" .
 for path in rank-local rank-equal rank-drift; do
   ckpt ls $path --include all 2>&1
   echo "exit $?"

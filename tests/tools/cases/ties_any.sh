@@ -23,6 +23,15 @@ run diff two.pt --like one one --like one
 echo '# copies that differ are none'
 run convert other.safetensors --like one -o never
 [ -e never ] || echo 'nothing is written'
+echo '# the bias of a head that is a decoder goes with it'
+mkdir bert
+bert='bert.embeddings.word_embeddings.weight F32 3,2 1,2,3'
+python3 "$DATA/../tools/tiny.py" bert/model.safetensors "$bert" 'cls.predictions.bias F32 3 4,5,6' \
+  'cls.predictions.decoder.weight F32 3,2 1,2,3' 'cls.predictions.decoder.bias F32 3 4,5,6'
+echo '{"model_type": "bert", "tie_word_embeddings": true}' >bert/config.json
+run convert bert --to dcp -o cut
+run convert cut -o whole
+run ls whole
 echo '# without a config the head gives way, and manifests of older names stay good'
 ckpt convert "$DATA/gpt2-tiny" -o m.bin >sum 2>&1
 run ls m.bin --match '*wte*'

@@ -204,7 +204,7 @@ TEST(Command, RefusesWhatCannotBeMeant) {
                                                        {"--init", "zeros"},
                                                        {"--force=1"},
                                                        {"--max_steps", "many"},
-                                                       {"--device", "cuda"},
+                                                       {"--device", "tpu"},
                                                        {"--resume", "last", "--force"},
                                                        {"--early_stopping_patience", "2"}};
   for (auto words : wrong) {
@@ -219,6 +219,18 @@ TEST(Command, RefusesWhatCannotBeMeant) {
   ckpt_error err = {};
   EXPECT_EQ(parse({"--rank", "2"}, &command, &err), CKPT_EINVAL);
   EXPECT_STREQ(err.message, "there is no option --rank (did you mean --ranks?)");
+  ckpt_command_free(&command);
+}
+
+// A device that cannot be used is no wrong word: it fails when it is asked for.
+TEST(Command, ADeviceThatCannotBeUsedIsAFailure) {
+  ckpt_command command = {};
+  ckpt_error err = {};
+  ckpt_outcome outcome;
+  ASSERT_EQ(parse({"--model", "m", "--data", "d", "-o", "o", "--device", "cuda"}, &command, &err), CKPT_OK)
+      << err.message;
+  EXPECT_EQ(ckpt_train(&command.train, &outcome, &err), CKPT_EUNSUPPORTED);
+  EXPECT_NE(err.message[0], '\0');
   ckpt_command_free(&command);
 }
 
