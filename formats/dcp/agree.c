@@ -137,7 +137,8 @@ static bool is_layout(const ckpt_object *layout) {
 static bool is_format(const ckpt_object *format) {
   enum { N_FORMATS = 3 };
   const ckpt_object *number = ckpt_foreign_arg(format, 0);
-  if (number == NULL) return format->kind == CKPT_OBJECT_FOREIGN || format->kind == CKPT_OBJECT_NONE;
+  const bool is_call = format->kind == CKPT_OBJECT_FOREIGN && format->form == CKPT_FORM_CALL; /* not the class itself */
+  if (number == NULL) return is_call || format->kind == CKPT_OBJECT_NONE;
   return number->kind == CKPT_OBJECT_INT && (uint64_t)number->integer < N_FORMATS;
 }
 

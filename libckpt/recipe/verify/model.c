@@ -85,7 +85,8 @@ static const ckpt_arch_shape *match(const checker *c, const ckpt_arch_shape *row
   const ckpt_arch_shape *found = NULL;
   uint64_t of_row[2] = {0};
   for (; rows != NULL && rows->hf != NULL; rows++) {
-    if (!ckpt_arch_matches(rows->hf + n_less, name, of_row)) continue;
+    const bool has_prefix = strncmp(rows->hf, c->arch->base_prefix, strlen(c->arch->base_prefix)) == 0;
+    if ((n_less != 0 && !has_prefix) || !ckpt_arch_matches(rows->hf + n_less, name, of_row)) continue;
     if (found == NULL || is_wanted(c, rows)) memcpy(numbers, of_row, sizeof of_row), found = rows;
     if (is_wanted(c, rows)) break;
   }
@@ -97,7 +98,9 @@ static const ckpt_arch_shape *own_row(const checker *c, const char *name, uint64
   const char *bare = is_bare(c) ? name : after(name, prefix_of(c));
   const ckpt_arch_shape *row = NULL;
   if (bare != NULL) row = match(c, c->parts[0], strlen(c->arch->base_prefix), bare, numbers);
-  return row != NULL ? row : match(c, c->parts[1], 0, name, numbers);
+  if (row == NULL) row = match(c, c->parts[1], 0, name, numbers);
+  /* Rows of a family whose classes are not known have the head's names too. */
+  return row != NULL || c->model != NULL ? row : match(c, c->parts[0], 0, name, numbers);
 }
 
 /* The row that a stored name is loaded as. */
@@ -339,7 +342,7 @@ static ckpt_status check_tensors(checker *c, ckpt_error *err) {
 /* A row's name in the class, with its layer in it; rows are shorter than the buffer. */
 static void name_in_class(char out[MAX_NAME], const checker *c, const ckpt_arch_shape *row, bool is_body,
                           uint64_t layer) {
-  const bool is_moved = is_body && !is_bare(c);
+  const bool is_moved = is_body && !is_bare(c) && after(row->hf, c->arch->base_prefix) != NULL;
   const char *text = row->hf + (is_moved ? strlen(c->arch->base_prefix) : 0), *number = strchr(text, '#');
   const int n = number == NULL ? (int)strlen(text) : (int)(number - text);
   const char *prefix = is_moved ? prefix_of(c) : "";

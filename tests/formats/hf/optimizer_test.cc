@@ -59,7 +59,7 @@ void decay_all(const std::string &path) {
 // What is said of it, and that then nothing but the model is read.
 std::string refusal(const std::string &path) {
   ckpt_error err = {};
-  IndexPointer index = open(path, &err, false);
+  IndexPointer index = open(path, &err, false, true);
   if (index == nullptr) return "! " + text_of(err);
   size_t n;
   for (uint32_t i = 0; i < index->n_tensors; i++)
@@ -188,7 +188,7 @@ TEST(HfOptimizer, ABrokenFileIsAProblem) {
   spill(path + "/optimizer.bin", whole.substr(0, whole.size() / 2));
   spill(path + "/trainer_state.json", std::string("{\"global_step\": "));
   ckpt_error err = {};
-  IndexPointer index = open(path, &err, false);
+  IndexPointer index = open(path, &err, false, true);
   ASSERT_NE(index, nullptr) << text_of(err);
   ASSERT_EQ(index->n_notes, 2u);
   EXPECT_TRUE(index->notes[0].is_problem);
@@ -223,7 +223,7 @@ TEST(HfOptimizer, TheStepOfALongRun) {
   for (const auto &c : cases) {
     spill(path + "/trainer_state.json", c.text);
     ckpt_error err = {};
-    IndexPointer index = open(path, &err, false);
+    IndexPointer index = open(path, &err, false, true);
     ASSERT_NE(index, nullptr) << text_of(err);
     EXPECT_EQ(index->step, c.step) << c.text.substr(0, 40);
     ASSERT_EQ(index->n_notes, c.problem == nullptr ? 1u : 2u) << c.text.substr(0, 40);
@@ -245,7 +245,7 @@ TEST(HfOptimizer, DamageHidesNothingOfTheModel) {
       damaged[(i * 7919) % whole.size()] ^= static_cast<char>(1 << i % 8);
     spill(path + "/optimizer.bin", damaged);
     ckpt_error err = {};
-    IndexPointer index = open(path, &err, false);
+    IndexPointer index = open(path, &err, false, true);
     ASSERT_NE(index, nullptr) << i << " " << text_of(err);
     EXPECT_GE(ckpt_index_count(index.get()), 21u);
   }

@@ -138,7 +138,7 @@ void copy_universal(const Folder &folder) {
 
 std::string refusal(const std::string &path, ckpt_status wanted) {
   ckpt_error err = {};
-  EXPECT_EQ(open(path, &err, false), nullptr);
+  EXPECT_EQ(open(path, &err, false, true), nullptr);
   EXPECT_EQ(err.status, wanted);
   return text_of(err);
 }
@@ -195,7 +195,7 @@ TEST(Universal, AStepThatIsMissingIsNamed) {
     for (const auto &entry : std::filesystem::directory_iterator(folder / "c/global_step3_universal/zero"))
       if (is_number && std::filesystem::exists(entry.path() / "step.pt")) make_number(entry.path() / "step.pt");
     ckpt_error err = {};
-    EXPECT_NE(open(folder / "c", &err, false), nullptr) << text_of(err);
+    EXPECT_NE(open(folder / "c", &err, false, true), nullptr) << text_of(err);
     std::filesystem::remove(folder / (std::string(kUp) + "step.pt"));
     const std::string said = refusal(folder / "c", CKPT_ENOTFOUND);
     EXPECT_NE(said.find("up.weight"), std::string::npos) << said;
