@@ -198,7 +198,8 @@ typedef struct ckpt_open_options {
    * defect. */
   void (*report)(void *arg, const ckpt_error *defect);
   void *report_arg;
-  /* Rules of names where no family is known: 1 is that of digests over "stored" and "hf:any/1". 0: the newest. */
+  /* Names by the rules for models of no family, of this revision, whatever is known now: 1 is that of digests over
+   * "stored" and "hf:any/1", 2 that of "hf:any/2". 0: the newest rules. */
   uint32_t naming_revision;
   /* Reads records whose CRC-32 is not that of their content all the same; else that is EDIFFERENT, here and wherever
    * one is read whole. `corrupt` (may be NULL) receives each such record, or each tensor in it. This call and later

@@ -135,7 +135,6 @@ static const char *const needless[] = {"architectures",
                                        "transformers_version",
                                        "dtype",
                                        "torch_dtype",
-                                       "activation_function",
                                        "attn_pdrop",
                                        "embd_pdrop",
                                        "resid_pdrop",
@@ -143,7 +142,6 @@ static const char *const needless[] = {"architectures",
                                        "eos_token_id",
                                        "pad_token_id",
                                        "initializer_range",
-                                       "scale_attn_weights",
                                        "summary_activation",
                                        "summary_first_dropout",
                                        "summary_proj_to_labels",
@@ -155,13 +153,17 @@ static const char *const needless[] = {"architectures",
                                        "vocab_size",
                                        NULL};
 
+/* What llama.cpp computes, whatever the config says. */
+static const ckpt_arch_constant constants[] = {
+    {"activation_function", "\"gelu_new\"|\"gelu_pytorch_tanh\"|\"gelu_fast\""}, {"scale_attn_weights", "true"}, {0}};
+
 static const ckpt_arch_gguf gguf = {.architecture = "gpt2",
                                     .classes = gguf_classes,
                                     .heads = "n_head",
                                     .kv_heads = "n_head",
                                     .keys = keys,
                                     .needless = needless,
-                                    .constants = ",\n  \"activation_function\": \"gelu_new\""};
+                                    .constants = constants};
 
 extern const ckpt_arch ckpt_arch_gpt2;
 const ckpt_arch ckpt_arch_gpt2 = {.name = "gpt2",

@@ -152,7 +152,6 @@ static const char *const needless[] = {"architectures",
                                        "transformers_version",
                                        "dtype",
                                        "torch_dtype",
-                                       "hidden_act",
                                        "initializer_range",
                                        "use_cache",
                                        "pretraining_tp",
@@ -168,6 +167,9 @@ static const char *const needless[] = {"architectures",
                                        "original_max_position_embeddings",
                                        NULL};
 
+/* What llama.cpp computes, whatever the config says. */
+static const ckpt_arch_constant constants[] = {{"hidden_act", "\"silu\"|\"swish\""}, {0}};
+
 static const ckpt_arch_gguf gguf = {.architecture = "llama",
                                     .classes = gguf_classes,
                                     .heads = "num_attention_heads",
@@ -176,7 +178,7 @@ static const ckpt_arch_gguf gguf = {.architecture = "llama",
                                     .made = made,
                                     .flags = flags,
                                     .needless = needless,
-                                    .constants = ",\n  \"hidden_act\": \"silu\""};
+                                    .constants = constants};
 
 extern const ckpt_arch ckpt_arch_llama;
 const ckpt_arch ckpt_arch_llama = {.name = "llama",

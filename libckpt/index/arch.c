@@ -2,6 +2,7 @@
  * zeros, so that matching a name and filling the pattern again gives the same bytes. */
 #include "libckpt/index/arch.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "libckpt/base/checked.h"
@@ -65,6 +66,33 @@ bool ckpt_arch_place(const ckpt_arch *arch, const char *name, uint64_t place[CKP
   place[1] = numbers[0];
   place[2] = (uint64_t)(row - arch->names);
   return true;
+}
+
+const ckpt_arch_shape *ckpt_arch_shape_of(const ckpt_arch *arch, const char *pattern) {
+  const ckpt_arch_shape *row = arch->shapes;
+  while (row->hf != NULL && strcmp(row->hf, pattern) != 0) row++;
+  return row->hf == NULL ? NULL : row;
+}
+
+void ckpt_arch_compare_shape(ckpt_arch_extents *out, const ckpt_arch_shape *row, const ckpt_config *config,
+                             const ckpt_tensor *tensor) {
+  size_t n_is = 0, n_wanted = 0, n_said = 0;
+  uint32_t n_axes = 0;
+  *out = (ckpt_arch_extents){0};
+  for (; n_axes < 3 && row->axes[n_axes] != NULL; n_axes++) {
+    uint64_t extent = 0;
+    bool is_known = ckpt_config_extent(config, row->axes[n_axes], &extent);
+    if (!is_known && out->undecided == NULL) out->undecided = row->axes[n_axes];
+    out->differs = out->differs || n_axes >= tensor->rank || (is_known && tensor->shape[n_axes] != extent);
+    n_wanted += (size_t)snprintf(out->wanted + n_wanted, sizeof out->wanted - n_wanted, is_known ? "%s%llu" : "%s?",
+                                 n_axes == 0 ? "" : ", ", (unsigned long long)extent);
+    n_said += (size_t)snprintf(out->said + n_said, sizeof out->said - n_said, "%s%.*s", n_axes == 0 ? "" : ", ",
+                               (int)strcspn(row->axes[n_axes], "|"), row->axes[n_axes]);
+  }
+  out->differs = out->differs || n_axes != tensor->rank;
+  for (uint32_t axis = 0; out->differs && axis < tensor->rank && n_is < sizeof out->is; axis++)
+    n_is += (size_t)snprintf(out->is + n_is, sizeof out->is - n_is, "%s%llu", axis == 0 ? "" : ", ",
+                             (unsigned long long)tensor->shape[axis]);
 }
 
 char *ckpt_arch_fill(const char *pattern, const uint64_t *numbers, ckpt_arena *arena) {

@@ -5,6 +5,7 @@
 #ifndef CKPT_INDEX_ARCH_H
 #define CKPT_INDEX_ARCH_H
 
+#include "libckpt/index/config.h"
 #include "libckpt/index/index.h"
 
 /* What another dialect does to a tensor besides renaming it: bits, since GPT-2's c_attn is fused and transposed. */
@@ -14,9 +15,13 @@ typedef enum ckpt_name_note {
   CKPT_NAME_TRANSPOSE = 2,    /* stored (in, out) in the Hugging Face model (GPT-2's Conv1D) */
   CKPT_NAME_FUSED_QKV = 4,    /* q, k and v in one tensor */
   CKPT_NAME_OPTIONAL = 8,     /* only some models of the family have it */
-  CKPT_NAME_KV_HEADS = 16     /* its heads are those of keys and values */
+  CKPT_NAME_KV_HEADS = 16,    /* its heads are those of keys and values */
+  CKPT_NAME_BY_HEAD = 32,     /* of a fused q, k and v: each head's stand together; in GGUF all of q come first */
+  CKPT_NAME_PLUS_ONE = 64,    /* a norm to which the model adds 1: GGUF has the sum */
+  CKPT_NAME_COPY = 128        /* the tied copy of another: GGUF has no place for one that differs */
 } ckpt_name_note;
 
+/* Where hf has one `#` more than gguf, its last is an expert's: GGUF stacks these tensors along a new first axis. */
 typedef struct ckpt_arch_name {
   const char *hf, *gguf, *meta; /* patterns; NULL where the dialect has none */
   uint8_t notes;                /* ckpt_name_note bits */
@@ -57,6 +62,9 @@ typedef struct ckpt_arch_model {
 typedef enum ckpt_key_kind {
   CKPT_KEY_U32,          /* a whole number: a product of keys, see ckpt_arch_shape */
   CKPT_KEY_F32,          /* a number: the first of several keys that the config has */
+  CKPT_KEY_BOOL,         /* true or false; true where the config does not say */
+  CKPT_KEY_THETA,        /* as F32, of rotary positions: where it is not 10000, which llama.cpp takes by itself */
+  CKPT_KEY_ROTARY,       /* a head's width that rotates: `config` times the part that the config's rope has */
   CKPT_KEY_ROPE_SCALING, /* rope.scaling.*, as the type of scaling has them */
   CKPT_KEY_FILE_TYPE     /* general.file_type stands here */
 } ckpt_key_kind;
@@ -77,21 +85,44 @@ typedef struct ckpt_arch_made {
   ckpt_made_kind kind;
 } ckpt_arch_made;
 
+/* A number that follows from others in every model that runs in GGUF, since no key says it. */
+typedef struct ckpt_arch_implied {
+  const char *config, *extent; /* config NULL ends; extent: see ckpt_arch_shape */
+  uint64_t n_layers;           /* of models with so many; 0: of all that no earlier row is for */
+} ckpt_arch_implied;
+
 /* A key of config.json that is true where GGUF has a tensor. */
 typedef struct ckpt_arch_flag {
   const char *config, *gguf; /* config NULL ends */
 } ckpt_arch_flag;
 
+/* What every model of a family has that runs in GGUF: config.json may say nothing else, and says this on the way back.
+ */
+typedef struct ckpt_arch_constant {
+  const char *config; /* key; NULL ends */
+  const char *values; /* JSON, "|" between those that mean the same; the first is written */
+} ckpt_arch_constant;
+
+/* A key of config.json that means nothing where a flag is not set. */
+typedef struct ckpt_arch_needless_without {
+  const char *config, *flag; /* config NULL ends */
+} ckpt_arch_needless_without;
+
 /* A family's other dialect: GGUF. ckpt_arch_name has the names; the rules are those of llama.cpp's converter. */
 typedef struct ckpt_arch_gguf {
   const char *architecture;     /* general.architecture */
+  const char *having;           /* key that tells it from another family of this architecture; NULL: it has none */
   const char *const *classes;   /* of config.json's architectures: the models that there is such a file of */
   const char *heads, *kv_heads; /* config keys: numbers of heads */
+  const char *experts;          /* as above; NULL: it has none */
   const ckpt_arch_key *keys;    /* in the converter's order; gguf NULL ends */
   const ckpt_arch_made *made;
   const ckpt_arch_flag *flags;
   const char *const *needless; /* keys of config.json that a model in GGUF runs without, NULL-terminated */
-  const char *constants;       /* what else config.json says: JSON, each key after a comma */
+  const ckpt_arch_needless_without *needless_without; /* or NULL */
+  const char *const *layer_types;      /* the period of config's layer_types, NULL-terminated; NULL: full attention */
+  const ckpt_arch_constant *constants; /* or NULL */
+  const ckpt_arch_implied *implied;    /* or NULL */
 } ckpt_arch_gguf;
 
 typedef struct ckpt_arch {
@@ -130,6 +161,20 @@ enum { CKPT_ARCH_PLACE = 3 }; /* words of a place, which compare one after the o
  * more numbers than its layer's. */
 bool ckpt_arch_place(const ckpt_arch *arch, const char *name, uint64_t place[CKPT_ARCH_PLACE]);
 
+/* A tensor's shape beside the one that a config says of it, as text. */
+typedef struct ckpt_arch_extents {
+  bool differs;
+  const char *undecided;                /* the first axis that no key of the config decides, or NULL */
+  char is[128], wanted[128], said[256]; /* said: the keys */
+} ckpt_arch_extents;
+
+/* The row of a name's pattern, or NULL. */
+const ckpt_arch_shape *ckpt_arch_shape_of(const ckpt_arch *arch, const char *pattern);
+
+/* Compares a tensor's shape with the one that the row and the config give. */
+void ckpt_arch_compare_shape(ckpt_arch_extents *out, const ckpt_arch_shape *row, const ckpt_config *config,
+                             const ckpt_tensor *tensor);
+
 /* Whether a name is one of a pattern's, and its numbers (at most 2). */
 bool ckpt_arch_matches(const char *pattern, const char *name, uint64_t *numbers);
 
@@ -147,6 +192,10 @@ char *ckpt_arch_fill(const char *pattern, const uint64_t *numbers, ckpt_arena *a
  * a tie, or "hf:any/1" if wrappers or containers were removed (is_renamed). With stored_names it only sets names =
  * "stored". Fails with EEXIST if names collide afterwards, and as ckpt_config_parse does. */
 ckpt_status ckpt_index_canonical_names(ckpt_index *index, bool stored_names, const ckpt_index *like, ckpt_error *err);
+
+/* The naming_revision of ckpt_open_options under which names are again what a digest over these was made of: 0, the
+ * newest rules, where it names a family. */
+uint32_t ckpt_naming_revision(const char *names);
 
 /* The same of the names in a LIST, after that: parameters of a group of an optimizer. Names that change are new texts.
  * ENOMEM. */

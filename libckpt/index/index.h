@@ -118,7 +118,7 @@ struct ckpt_index {
   uint32_t ties_without[2];       /* bit i: of pair i the kept name [0] or the tied one [1] is stored by no file */
   const char *const *stated_ties; /* names that the config of no known family ties: kept, tied, kept, tied, ..., NULL;
                                      or NULL */
-  uint32_t naming_revision;       /* rules of names where no family is known: ties.h */
+  uint32_t naming_revision;       /* UINT32_MAX; or rules of names from before a family was known: ties.h */
   const char *weights;   /* "master" or "model": the copy that the parameters are; NULL where there is no choice */
   uint32_t weights_note; /* number of the note that says so, plus 1; 0: none does */
   ckpt_tensor *stored;   /* parameters that a master stands for, as they are stored, by name */
@@ -167,6 +167,8 @@ struct ckpt_index {
                                      reader will find (codec/expected_names.h); owned. NULL: those that they have */
   const struct ckpt_graph *graph; /* what computes with the tensors, for the format that keeps it; NULL: nothing */
   uint64_t n_nodes;               /* operations of the graph */
+  const char *misfit;             /* of a file of a known family that keeps its names: why; NULL: it does not */
+  const char *misfit_tensor;      /* and which tensor is wrong or missing, or NULL */
   ckpt_index *stored_form;        /* what the files hold, under the names that they have, where the tensors are those of
                                      another dialect: outputs in the files' own are made from it. It borrows source and
                                      metadata; owned. NULL: there is no other */

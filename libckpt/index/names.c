@@ -303,7 +303,7 @@ static ckpt_status name_all(namer *naming, const ckpt_config *config, ckpt_error
   ckpt_index *index = naming->index;
   const char *model_type = "";
   if (config != NULL) (void)ckpt_config_text(config, "model_type", &model_type);
-  naming->arch = ckpt_arch_find(model_type);
+  if (index->naming_revision == UINT32_MAX) naming->arch = ckpt_arch_find(model_type); /* older rules knew it not */
   for (uint32_t i = 0; i < index->n_tensors; i++) CKPT_TRY(canonical_tensor(naming, &index->tensors[i], err));
   index->is_unwrapped = naming->changed;
   if (naming->arch == NULL && index->naming_revision > 1) CKPT_TRY(ckpt_index_find_ties(index, config, err));
@@ -317,6 +317,12 @@ static ckpt_status name_all(namer *naming, const ckpt_config *config, ckpt_error
   if (naming->arch == NULL) return CKPT_OK;
   index->architecture = naming->arch->name;
   return apply_ties(index, naming->arch, config, err);
+}
+
+uint32_t ckpt_naming_revision(const char *names) {
+  static const char any[] = "hf:any/";
+  if (strcmp(names, "stored") == 0) return 1;
+  return strncmp(names, any, sizeof any - 1) == 0 ? (uint32_t)strtoul(names + sizeof any - 1, NULL, 10) : 0;
 }
 
 ckpt_status ckpt_index_canonical_names(ckpt_index *index, bool stored_names, const ckpt_index *like, ckpt_error *err) {

@@ -24,6 +24,7 @@ typedef struct ckpt_tensor_record {
   uint64_t longest;               /* units on the first axis of the longest boxed extent */
   const ckpt_derivation *derived; /* NULL: its bytes are stored */
   uint32_t origin;                /* number of the tensor that it was described from */
+  uint32_t part;                  /* and which of several that are read from that one */
   uint32_t like;                  /* number of the tensor that it stands for in the index of the objects, + 1 */
   uint32_t n_extra_names;         /* the last of its aliases, those that are no names of the model */
   uint8_t extent_form;            /* ckpt_extent_form */

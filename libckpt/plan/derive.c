@@ -23,6 +23,11 @@ static uint64_t mix_params(uint64_t hash, const ckpt_expr *node) {
   const ckpt_slice_params *slice = node->params;
   const ckpt_order_params *order = node->params;
   if (node->op == &ckpt_op_slice) return mix(mix(mix(hash, slice->axis), slice->start), slice->count);
+  if (node->op == &ckpt_op_add_constant) {
+    uint32_t bits;
+    memcpy(&bits, node->params, sizeof bits);
+    return mix(hash, bits);
+  }
   if (node->op == &ckpt_op_concat) return mix(hash, ((const ckpt_axis_params *)node->params)->axis);
   for (uint32_t i = 0; node->op == &ckpt_op_permute && i < node->rank; i++) hash = mix(hash, order->order[i]);
   return hash;

@@ -166,21 +166,46 @@ static bool moves_rows(const ckpt_expr *s, const ckpt_expr *x) {
   return s->shape[s->rank - 1] == x->shape[last];
 }
 
-/* structure(f(a, b)) = f(structure(a), structure(b)) where rows move; b may have rows of another width. */
-static ckpt_status push_rows(ckpt_expr **out, ckpt_arena *arena, const ckpt_expr *s, ckpt_expr *x, ckpt_error *err) {
-  ckpt_expr *copy;
-  CKPT_TRY(reshaped_copy(&copy, arena, x, s, err));
-  for (uint32_t i = 0; i < x->n_args; i++) {
-    ckpt_expr *arg = x->args[i], *structure;
-    uint64_t shape[CKPT_MAX_RANK];
-    if (ckpt_op_wants_whole(x->op, i)) continue;
-    memcpy(shape, s->shape, s->rank * sizeof *shape);
-    shape[s->rank - 1] = arg->shape[arg->rank - 1];
-    CKPT_TRY(vary(&structure, arena, s, arg->dtype, s->rank, shape, s->params, err));
-    CKPT_TRY(push(&copy->args[i], arena, structure, arg, err));
-  }
-  *out = copy;
-  return CKPT_OK;
+/* Rows of a share argument, one for each of equal shares of the rows of a stack. */
+static uint64_t n_shares_of(const ckpt_expr *arg) {
+  const uint64_t width = arg->rank == 0 ? 1 : arg->shape[arg->rank - 1];
+  return width == 0 ? 0 : arg->n_elements / width;
+}
+
+/* The share argument's rows [*first, *first + *n) that go with what a slice leaves of x. False: its rows are cut
+ * within a share, and others beside it remain. */
+static bool slice_share(const ckpt_slice_params *slice, const ckpt_expr *x, uint64_t n_shares, uint64_t *first,
+                        uint64_t *n) {
+  const uint32_t stack = x->rank < 3 ? 0 : x->rank - 3;
+  const uint64_t n_each = ckpt_rows_of_stack(x->rank, x->shape) / n_shares;
+  uint64_t unit = 1; /* rows of the stack in one step along the axis */
+  *first = 0, *n = n_shares;
+  if (slice->axis < stack) return true; /* whole stacks */
+  if (slice->axis > stack) return n_shares == x->shape[stack];
+  for (uint32_t axis = stack + 1; axis + 1 < x->rank; axis++) unit *= x->shape[axis];
+  const uint64_t begin = slice->start * unit, n_rows = slice->count * unit;
+  if (n_each == 0 || n_rows == 0) return false;
+  *first = begin / n_each;
+  *n = (begin + n_rows - 1) / n_each - *first + 1;
+  return *n == 1 || (begin % n_each == 0 && n_rows % n_each == 0);
+}
+
+/* The share argument's rows of s(x), as above. */
+static bool share_of(const ckpt_expr *s, const ckpt_expr *x, const ckpt_expr *arg, uint64_t *first, uint64_t *n) {
+  *first = 0;
+  *n = n_shares_of(arg);
+  if (*n == 1) return true;
+  if (*n == 0 || s->op == &ckpt_op_permute) return false;
+  if (s->op == &ckpt_op_slice) return slice_share(s->params, x, *n, first, n);
+  return ckpt_rows_of_stack(s->rank, s->shape) == ckpt_rows_of_stack(x->rank, x->shape);
+}
+
+/* Whether every share argument has rows of its own for s(x). */
+static bool shares_part(const ckpt_expr *s, const ckpt_expr *x) {
+  uint64_t first, n;
+  for (uint32_t i = 0; i < x->n_args && i < 32; i++)
+    if ((x->op->share_args >> i & 1) != 0 && !share_of(s, x, x->args[i], &first, &n)) return false;
+  return true;
 }
 
 static ckpt_status slice_of(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *x, uint32_t axis, uint64_t start,
@@ -199,6 +224,37 @@ static ckpt_status slice_of(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *x, ui
   CKPT_TRY(ckpt_expr_new(&s, arena, &ckpt_op_slice, x->dtype, x->rank, shape, 1, err));
   s->params = params;
   return push(out, arena, s, x, err);
+}
+
+/* Argument i of s(x), which is needed whole: its rows for s(x) if it has rows for shares, else as it is. */
+static ckpt_status push_whole(ckpt_expr **out, ckpt_arena *arena, const ckpt_expr *s, const ckpt_expr *x, uint32_t i,
+                              ckpt_error *err) {
+  uint64_t first, n;
+  *out = x->args[i];
+  if ((x->op->share_args >> i & 1) == 0 || !share_of(s, x, *out, &first, &n) || n == n_shares_of(*out)) return CKPT_OK;
+  const uint64_t shape[2] = {n_shares_of(*out), (*out)->shape[(*out)->rank - 1]};
+  if ((*out)->rank != 2) CKPT_TRY(ckpt_expr_reshape_in(out, arena, *out, 2, shape, err));
+  return slice_of(out, arena, *out, 0, first, n, err);
+}
+
+/* structure(f(a, b)) = f(structure(a), structure(b)) where rows move; b may have rows of another width. */
+static ckpt_status push_rows(ckpt_expr **out, ckpt_arena *arena, const ckpt_expr *s, ckpt_expr *x, ckpt_error *err) {
+  ckpt_expr *copy;
+  CKPT_TRY(reshaped_copy(&copy, arena, x, s, err));
+  for (uint32_t i = 0; i < x->n_args; i++) {
+    ckpt_expr *arg = x->args[i], *structure;
+    uint64_t shape[CKPT_MAX_RANK];
+    if (ckpt_op_wants_whole(x->op, i)) {
+      CKPT_TRY(push_whole(&copy->args[i], arena, s, x, i, err));
+      continue;
+    }
+    memcpy(shape, s->shape, s->rank * sizeof *shape);
+    shape[s->rank - 1] = arg->shape[arg->rank - 1];
+    CKPT_TRY(vary(&structure, arena, s, arg->dtype, s->rank, shape, s->params, err));
+    CKPT_TRY(push(&copy->args[i], arena, structure, arg, err));
+  }
+  *out = copy;
+  return CKPT_OK;
 }
 
 /* Only of the parts that the slice touches, of an empty slice one: many slices of one concat take no more memory than
@@ -286,7 +342,7 @@ static bool concat_is_regular(const ckpt_expr *x) {
 
 static ckpt_status push(ckpt_expr **out, ckpt_arena *arena, const ckpt_expr *s, ckpt_expr *x, ckpt_error *err) {
   if (x->op->rule == CKPT_RULE_LEAF) return push_leaf(out, arena, s, x, err);
-  if (x->op->is_rowwise && moves_rows(s, x)) return push_rows(out, arena, s, x, err);
+  if (x->op->is_rowwise && moves_rows(s, x) && shares_part(s, x)) return push_rows(out, arena, s, x, err);
   /* with a whole argument the result depends on where an element stands */
   bool can_push = x->op->whole_args == 0 && suits_args(s, x);
   if (x->op->rule == CKPT_RULE_FLAT && can_push) return push_through(out, arena, s, x, err);
@@ -313,9 +369,11 @@ static ckpt_status raise_concat(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *n
   for (uint32_t i = 0; i < concat->n_args; i++) {
     ckpt_expr *part = concat->args[i], *copy;
     CKPT_TRY(reshaped_copy(&copy, arena, node, part, err));
+    const ckpt_slice_params slice = {along, begin, part->shape[along]};
+    ckpt_expr range = {.op = &ckpt_op_slice, .rank = node->rank, .shape = part->shape, .params = &slice};
     for (uint32_t k = 0; k < node->n_args; k++)
       if (ckpt_op_wants_whole(node->op, k))
-        continue;
+        CKPT_TRY(push_whole(&copy->args[k], arena, &range, node, k, err));
       else if (node->args[k] == concat) /* not a slice of it, which would be itself where the other parts are empty */
         copy->args[k] = part;
       else
@@ -325,6 +383,18 @@ static ckpt_status raise_concat(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *n
   }
   *out = top;
   return CKPT_OK;
+}
+
+/* Whether what a concat of node's arguments cuts off has share arguments of its own, part by part. */
+static bool concat_parts_shares(const ckpt_expr *node, const ckpt_expr *concat) {
+  ckpt_slice_params slice = {.axis = ((const ckpt_axis_params *)concat->params)->axis};
+  const ckpt_expr range = {.op = &ckpt_op_slice, .rank = node->rank, .params = &slice};
+  bool fits = true;
+  for (uint32_t i = 0; fits && node->op->share_args != 0 && i < concat->n_args; i++, slice.start += slice.count) {
+    slice.count = concat->args[i]->shape[slice.axis];
+    fits = shares_part(&range, node);
+  }
+  return fits;
 }
 
 ckpt_status ckpt_lower(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *in, ckpt_error *err) {
@@ -354,6 +424,7 @@ ckpt_status ckpt_lower(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *in, ckpt_e
     const ckpt_expr *arg = node->args[i];
     if (ckpt_op_wants_whole(in->op, i) || !ckpt_concat_is_leading(arg) || !concat_is_regular(arg)) continue;
     if (in->op->rule == CKPT_RULE_ROW && ((const ckpt_axis_params *)arg->params)->axis + 1 == arg->rank) continue;
+    if (!concat_parts_shares(node, arg)) continue;
     return raise_concat(out, arena, node, arg, err);
   }
   return CKPT_OK;

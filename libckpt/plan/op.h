@@ -59,6 +59,7 @@ typedef struct ckpt_op {
   bool wants_finite;    /* fails where a value of the first argument is not finite */
   bool is_check;        /* its result is its one argument, which it only looks at: run gets no out */
   uint32_t whole_args;  /* bit i: argument i is needed whole */
+  uint32_t share_args;  /* of these, bit i: one row for each of equal shares of a stack's rows (ckpt_rows_of_stack) */
   uint32_t value_bytes; /* REDUCE: size of its value, also of a partial */
   /* Computes out; pure but for stats. Failing stops the run. */
   ckpt_status (*run)(const ckpt_op_call *call, ckpt_error *err);
@@ -70,6 +71,13 @@ typedef struct ckpt_op {
 
 /* Whether an argument is needed whole: one of the first few may be. */
 static inline bool ckpt_op_wants_whole(const ckpt_op *op, uint32_t i) { return i < 32 && (op->whole_args >> i & 1); }
+
+/* Rows of the last three axes: a stack of matrices, which more axes before them only repeat (ggml's ne[3]). */
+static inline uint64_t ckpt_rows_of_stack(uint32_t rank, const uint64_t *shape) {
+  uint64_t n = 1;
+  for (uint32_t i = rank < 3 ? 0 : rank - 3; i + 1 < rank; i++) n *= shape[i];
+  return n;
+}
 
 /* How a leaf is seen: a box of its bytes taken as `shape`, axes then permuted. All in units of its dtype. */
 typedef struct ckpt_view {

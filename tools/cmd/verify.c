@@ -55,19 +55,25 @@ static bool is_of_stored(const ckpt_verification *v) {
   return v->expected != NULL && strcmp(v->expected->names, "stored") == 0;
 }
 
-/* Whether they are over names of older rules than the checkpoint's. */
+/* Whether they are over names of older rules than the checkpoint's: by others, or before its family was known. */
 static bool is_of_older(const ckpt_verification *v) {
-  return v->expected != NULL && strcmp(v->expected->names, "hf:any/1") == 0 &&
-         strcmp(v->input.index->names, "hf:any/2") == 0;
+  return v->expected != NULL && strncmp(v->expected->names, "hf:any/", sizeof "hf:any/" - 1) == 0 &&
+         strcmp(v->input.index->names, v->expected->names) != 0;
+}
+
+/* Whether the index's names are those of a family. */
+static bool is_of_family(const ckpt_index *index) {
+  return strncmp(index->names, "hf:", 3) == 0 && ckpt_naming_revision(index->names) == 0;
 }
 
 /* The same names, after the comparison with --like, which goes by the model's. */
 static ckpt_status take_naming(ckpt_verification *v, ckpt_error *err) {
-  if (!is_of_older(v) && (!is_of_stored(v) || v->input.like == NULL)) return CKPT_OK;
+  const bool has_others = v->input.like != NULL || is_of_family(v->input.index);
+  if (!is_of_older(v) && !(is_of_stored(v) && has_others)) return CKPT_OK;
   if (strcmp(v->input.index->names, "stored") == 0) return CKPT_OK;
   const ckpt_open_options open = {.struct_size = sizeof open,
                                   .stored_names = is_of_stored(v),
-                                  .naming_revision = 1,
+                                  .naming_revision = ckpt_naming_revision(v->expected->names),
                                   .like = v->input.like,
                                   .weights = v->input.weights,
                                   .report = ignore_reported,

@@ -52,14 +52,16 @@ typedef bool ckpt_dialect_changed(const void *arg, const char *name);
 ckpt_status ckpt_dialect_restore(ckpt_index *changed, const ckpt_index *from, ckpt_dialect_changed *is_changed,
                                  const void *arg, ckpt_error *err);
 
-/* Gives a description the files of a Hugging Face folder that follow from a GGUF model's metadata; what has no place in
- * them is a loss. */
-ckpt_status ckpt_dialect_hf_files(ckpt_index *into, const ckpt_index *gguf, ckpt_losses *losses, ckpt_error *err);
+/* Gives a description the files of a Hugging Face folder that follow from the metadata of a GGUF model of a known
+ * family, opened under Hugging Face's names; what has no place in them is a loss. EFORMAT: the metadata says other
+ * sizes than its tensors have. */
+ckpt_status ckpt_dialect_hf_files(ckpt_index *into, const ckpt_index *model, ckpt_losses *losses, ckpt_error *err);
 
-/* What whoever opens a described GGUF output finds for a tensor `name` that is `expr` of `tensor` of `from`; *out is
- * NULL where it is what is written. */
-ckpt_status ckpt_dialect_as_read(ckpt_expr **out, ckpt_plan *plan, const ckpt_index *described, const char *name,
-                                 const ckpt_index *from, const ckpt_tensor *tensor, ckpt_expr *expr, ckpt_error *err);
+/* What whoever opens a described GGUF output finds for a tensor `name` that is `expr` of `tensor` of `from`: *n
+ * tensors, in their order, in the plan's arena; none where it is what is written. */
+ckpt_status ckpt_dialect_as_read(ckpt_expr ***out, uint64_t *n, ckpt_plan *plan, const ckpt_index *described,
+                                 const char *name, const ckpt_index *from, const ckpt_tensor *tensor, ckpt_expr *expr,
+                                 ckpt_error *err);
 
 /* The family of a GGUF model, by its metadata; NULL: none that is known. */
 const ckpt_arch *ckpt_dialect_of_gguf(const ckpt_index *index);
@@ -73,10 +75,50 @@ ckpt_status ckpt_dialect_config(const char **out, const ckpt_index *index, ckpt_
 
 /* ---- within the room --------------------------------------------------------------------------------------------- */
 
-/* x, a tensor of a row under Hugging Face's name, as GGUF has it; name is GGUF's. EFORMAT: a shape that does not fit.
- */
-ckpt_status ckpt_dialect_apply(ckpt_expr **x, ckpt_arena *arena, const ckpt_arch_name *row, const char *name,
-                               uint64_t n_heads, uint64_t n_kv_heads, ckpt_error *err);
+/* How a model is sampled: general.sampling.<gguf>, and generation_config.json's key. */
+typedef struct ckpt_dialect_sampling_key {
+  const char *gguf, *config; /* gguf NULL ends; config as ckpt_arch_key has it */
+  bool is_whole;
+} ckpt_dialect_sampling_key;
+
+extern const ckpt_dialect_sampling_key ckpt_dialect_sampling[]; /* in the converter's order */
+
+/* A model's numbers that transforms go by. */
+typedef struct ckpt_dialect_sizes {
+  uint64_t n_layers, n_heads, n_kv_heads, n_experts;
+} ckpt_dialect_sizes;
+
+/* Heads that the rows of a tensor are cut into. */
+uint64_t ckpt_dialect_heads(const ckpt_dialect_sizes *sizes, const ckpt_arch_name *row);
+
+/* Whether a tensor of GGUF is a stack of those of several experts. */
+bool ckpt_dialect_is_stacked(const ckpt_arch_name *row);
+
+/* Whether rows change their order, and whether anything but the name changes. */
+bool ckpt_dialect_moves_rows(const ckpt_arch_name *row);
+bool ckpt_dialect_changes(const ckpt_arch_name *row); /* as above */
+
+/* From Hugging Face's tensor to GGUF's, but for stacking. EFORMAT: rows or axes that no such tensor has. */
+ckpt_status ckpt_dialect_forth(ckpt_expr **x, ckpt_arena *arena, const ckpt_dialect_sizes *sizes,
+                               const ckpt_arch_name *row, ckpt_error *err);
+
+/* Whether a tensor of GGUF can be one that ckpt_dialect_forth made. */
+bool ckpt_dialect_fits(const ckpt_dialect_sizes *sizes, const ckpt_arch_name *row, const ckpt_tensor *tensor);
+
+/* Back, of a stack to that of one expert. x fits. */
+ckpt_status ckpt_dialect_back(ckpt_expr **x, ckpt_arena *arena, const ckpt_dialect_sizes *sizes,
+                              const ckpt_arch_name *row, uint64_t expert, ckpt_error *err);
+
+/* One below the other, of one shape; parts that differ in dtype become f32. EFORMAT: they differ in shape. */
+ckpt_status ckpt_dialect_stack(ckpt_expr **out, ckpt_arena *arena, ckpt_expr **parts, uint64_t n, ckpt_error *err);
+
+/* x, a tensor of a row under Hugging Face's name, stacked where it is, as GGUF has it; name is GGUF's. EFORMAT: a shape
+ * that does not fit. */
+ckpt_status ckpt_dialect_apply(ckpt_expr **x, ckpt_arena *arena, const ckpt_dialect_sizes *sizes,
+                               const ckpt_arch_name *row, const char *name, ckpt_error *err);
+
+/* The family and the numbers of a GGUF model, by its metadata; false where it is of none, or lacks some. */
+bool ckpt_dialect_gguf_sizes(const ckpt_arch **arch, ckpt_dialect_sizes *sizes, const ckpt_index *index);
 
 /* Sets general.* and <architecture>.*, as the converter does, and the tokenizer's; what has no place is a note. */
 ckpt_status ckpt_dialect_set_keys(ckpt_index *index, const ckpt_index *from, const ckpt_index *config_of,
@@ -86,6 +128,11 @@ ckpt_status ckpt_dialect_set_keys(ckpt_index *index, const ckpt_index *from, con
  * EFORMAT: numbers that no such scaling has. */
 ckpt_status ckpt_dialect_llama3_factors(float **out, uint64_t *n, const ckpt_config *config, ckpt_arena *arena,
                                         ckpt_error *err);
+
+/* The row for a number of the config that follows from others, and what it is then; key NULL: the first row's. NULL
+ * where there is none. */
+const ckpt_arch_implied *ckpt_dialect_implied(const ckpt_arch *arch, const ckpt_config *config, const char *key,
+                                              uint64_t *value);
 
 /* The first of several keys ("|" between them) whose value is a number. */
 bool ckpt_dialect_number(const ckpt_config *config, const char *keys, double *out);

@@ -19,9 +19,15 @@ const ckpt_arch *ckpt_dialect_of_gguf(const ckpt_index *index) {
                   *type = ckpt_index_meta(index, "general.type");
   if (meta == NULL || meta->typed != NULL) return NULL;
   if (type != NULL && (type->typed != NULL || strcmp(type->value, "model") != 0)) return NULL; /* an adapter, ... */
-  for (const ckpt_arch *const *arch = ckpt_archs; *arch != NULL; arch++)
-    if ((*arch)->gguf != NULL && strcmp((*arch)->gguf->architecture, meta->value) == 0) return *arch;
-  return NULL;
+  const ckpt_arch *found = NULL;
+  for (const ckpt_arch *const *arch = ckpt_archs; *arch != NULL; arch++) {
+    if ((*arch)->gguf == NULL || strcmp((*arch)->gguf->architecture, meta->value) != 0) continue;
+    uint32_t n;
+    if ((*arch)->gguf->having == NULL && found == NULL) found = *arch;
+    if ((*arch)->gguf->having != NULL && ckpt_dialect_gguf_u32(index, *arch, (*arch)->gguf->having, &n) && n != 0)
+      found = *arch;
+  }
+  return found;
 }
 
 bool ckpt_dialect_gguf_u32(const ckpt_index *index, const ckpt_arch *arch, const char *key, uint32_t *out) {
@@ -35,19 +41,39 @@ bool ckpt_dialect_gguf_u32(const ckpt_index *index, const ckpt_arch *arch, const
   return meta != NULL && meta->typed != NULL && ckpt_gguf_value_u32(meta->typed, out);
 }
 
+enum { MAX_EXPERTS = 1 << 16 };
+
 typedef struct namer {
   const ckpt_arch *arch;
-  uint32_t n_layers, n_heads, n_kv_heads;
+  ckpt_dialect_sizes sizes;
 } namer;
 
+static bool read_number(uint64_t *out, const ckpt_index *index, const ckpt_arch *arch, const char *key) {
+  uint32_t value;
+  if (!ckpt_dialect_gguf_u32(index, arch, key, &value) || value == 0) return false;
+  *out = value;
+  return true;
+}
+
 static bool read_numbers(namer *n, const ckpt_index *index) {
-  n->arch = ckpt_dialect_of_gguf(index);
-  if (n->arch == NULL || !ckpt_dialect_gguf_u32(index, n->arch, "block_count", &n->n_layers) ||
-      !ckpt_dialect_gguf_u32(index, n->arch, "attention.head_count", &n->n_heads))
+  ckpt_dialect_sizes *sizes = &n->sizes;
+  uint32_t n_kv_heads;
+  *n = (namer){.arch = ckpt_dialect_of_gguf(index)};
+  if (n->arch == NULL || !read_number(&sizes->n_layers, index, n->arch, "block_count") ||
+      !read_number(&sizes->n_heads, index, n->arch, "attention.head_count"))
     return false;
-  n->n_kv_heads = n->n_heads;
-  (void)ckpt_dialect_gguf_u32(index, n->arch, "attention.head_count_kv", &n->n_kv_heads);
-  return n->n_layers != 0 && n->n_heads != 0 && n->n_kv_heads != 0;
+  sizes->n_kv_heads = sizes->n_heads;
+  if (ckpt_dialect_gguf_u32(index, n->arch, "attention.head_count_kv", &n_kv_heads)) sizes->n_kv_heads = n_kv_heads;
+  if (n->arch->gguf->experts != NULL && !read_number(&sizes->n_experts, index, n->arch, "expert_count")) return false;
+  return sizes->n_kv_heads != 0 && sizes->n_experts <= MAX_EXPERTS;
+}
+
+bool ckpt_dialect_gguf_sizes(const ckpt_arch **arch, ckpt_dialect_sizes *sizes, const ckpt_index *index) {
+  namer n;
+  const bool is_known = read_numbers(&n, index);
+  *arch = n.arch;
+  *sizes = n.sizes;
+  return is_known;
 }
 
 /* ---- one tensor -------------------------------------------------------------------------------------------------- */
@@ -58,55 +84,82 @@ static bool is_made(const ckpt_arch *arch, const char *name) {
   return false;
 }
 
-static uint64_t heads_of(const namer *n, const ckpt_arch_name *row) {
-  return (row->notes & CKPT_NAME_KV_HEADS) != 0 ? n->n_kv_heads : n->n_heads;
-}
-
 /* Whether the row's transforms can be undone on a tensor of this shape. */
 static bool fits(const namer *n, const ckpt_arch_name *row, const ckpt_tensor *tensor, const uint64_t *numbers) {
-  if (strchr(row->gguf, '#') != NULL && numbers[0] >= n->n_layers) return false;
-  if ((row->notes & CKPT_NAME_TRANSPOSE) != 0) return tensor->rank == 2;
-  if ((row->notes & CKPT_NAME_ROPE_PERMUTE) == 0) return true;
-  const bool has_rows = tensor->rank == 2 || (tensor->rank == 1 && !ckpt_dtype_is_block((ckpt_dtype)tensor->dtype));
-  return has_rows && tensor->shape[0] % (2 * heads_of(n, row)) == 0;
+  return (strchr(row->gguf, '#') == NULL || numbers[0] < n->sizes.n_layers) &&
+         ckpt_dialect_fits(&n->sizes, row, tensor);
 }
 
-static bool all_fit(const namer *n, const ckpt_index *index) {
+/* Why the file keeps its names; text in the index's arena, or NULL where it is full. */
+static bool keep_names(ckpt_index *index, const char *tensor, const char *why) {
+  index->misfit_tensor = tensor;
+  index->misfit = why;
+  return false;
+}
+
+/* Whether a row's tensor has to be there: it is a parameter of every model, and no copy of another. */
+static bool is_needed(const ckpt_arch *arch, const ckpt_arch_name *row) {
+  if (row->gguf == NULL || row->role != CKPT_ROLE_PARAMETER || (row->notes & CKPT_NAME_OPTIONAL) != 0) return false;
+  for (const ckpt_arch_tie *tie = arch->ties; tie->kept != NULL; tie++)
+    if (strcmp(tie->tied, row->hf) == 0) return false;
+  return true;
+}
+
+static bool has_tensor(const ckpt_index *index, const char *name) {
+  for (uint32_t i = 0; i < index->n_tensors; i++)
+    if (strcmp(index->tensors[i].name, name) == 0) return true;
+  for (uint32_t i = 0; i < index->n_unread; i++)
+    if (strcmp(index->unread[i].name, name) == 0) return true;
+  return false;
+}
+
+/* Whether every tensor of every layer is there. Names are unique, so that counting them is enough where they are. */
+static bool none_is_missing(const namer *n, ckpt_index *index) {
+  for (const ckpt_arch_name *row = n->arch->names; row->hf != NULL; row++) {
+    uint64_t n_found = 0, numbers[2], wanted;
+    if (!is_needed(n->arch, row)) continue;
+    wanted = strchr(row->gguf, '#') == NULL ? 1 : n->sizes.n_layers;
+    for (uint32_t i = 0; i < index->n_tensors; i++)
+      n_found += ckpt_arch_match_gguf(n->arch, index->tensors[i].name, numbers) == row;
+    for (uint64_t layer = 0; n_found < wanted && layer < wanted; layer++) {
+      const char *name = ckpt_arch_fill(row->gguf, (uint64_t[2]){layer, 0}, &index->arena);
+      if (name == NULL || !has_tensor(index, name))
+        return keep_names(index, name,
+                          ckpt_arena_printf(&index->arena, "is missing: a %s of %llu layers has it", n->arch->name,
+                                            (unsigned long long)n->sizes.n_layers));
+    }
+  }
+  return true;
+}
+
+static bool all_fit(const namer *n, ckpt_index *index) {
   for (uint32_t i = 0; i < index->n_tensors; i++) {
     const ckpt_tensor *tensor = &index->tensors[i];
     uint64_t numbers[2] = {0};
     if (is_made(n->arch, tensor->name)) continue;
     const ckpt_arch_name *row = ckpt_arch_match_gguf(n->arch, tensor->name, numbers);
-    if (row == NULL || !fits(n, row, tensor, numbers)) return false;
+    if (row == NULL || (strchr(row->gguf, '#') != NULL && numbers[0] >= n->sizes.n_layers))
+      return keep_names(index, tensor->name,
+                        ckpt_arena_printf(&index->arena, "is none of a %s of %llu layers", n->arch->name,
+                                          (unsigned long long)n->sizes.n_layers));
+    if (!fits(n, row, tensor, numbers))
+      return keep_names(index, tensor->name,
+                        ckpt_arena_printf(&index->arena, "its shape is none for %llu heads, %llu of keys, %llu experts",
+                                          (unsigned long long)n->sizes.n_heads, (unsigned long long)n->sizes.n_kv_heads,
+                                          (unsigned long long)n->sizes.n_experts));
   }
-  return index->n_tensors != 0;
+  return index->n_tensors != 0 && none_is_missing(n, index);
 }
 
-/* Pairs of rows that stand side by side back into the halves of each head. */
-static ckpt_status separate(ckpt_expr **x, ckpt_arena *arena, uint64_t n_heads, ckpt_error *err) {
-  const ckpt_expr whole = **x;
-  static const uint32_t order[] = {0, 2, 1, 3};
-  const uint64_t shape[4] = {n_heads, whole.shape[0] / n_heads / 2, 2, whole.rank == 2 ? whole.shape[1] : 1};
-  CKPT_TRY(ckpt_expr_reshape_in(x, arena, *x, whole.rank + 2U, shape, err));
-  CKPT_TRY(ckpt_expr_permute_in(x, arena, *x, order, err));
-  return ckpt_expr_reshape_in(x, arena, *x, whole.rank, whole.shape, err);
-}
-
-/* A tensor under its other name, which lies where the stored one does. */
-static ckpt_status add(ckpt_index *index, const namer *n, const ckpt_tensor *stored, ckpt_error *err) {
-  static const uint32_t across[] = {1, 0};
-  uint64_t numbers[2] = {0};
+/* A tensor under its other name, which lies where the stored one does; of a stack that of one expert. */
+static ckpt_status add(ckpt_index *index, const namer *n, const ckpt_tensor *stored, const ckpt_arch_name *row,
+                       const uint64_t numbers[2], ckpt_error *err) {
   uint32_t number;
   ckpt_expr *x;
-  const ckpt_arch_name *row = ckpt_arch_match_gguf(n->arch, stored->name, numbers);
   const char *name = ckpt_arch_fill(row->hf, numbers, &index->arena);
   CKPT_TRY_ALLOC(name, err);
   CKPT_TRY(ckpt_expr_read_in(&x, &index->arena, index->stored_form, stored, err));
-  if ((row->notes & CKPT_NAME_ROPE_PERMUTE) != 0) CKPT_TRY(separate(&x, &index->arena, heads_of(n, row), err));
-  if ((row->notes & CKPT_NAME_TRANSPOSE) != 0) { /* which blocks cannot be: they become their values */
-    if (ckpt_dtype_is_block((ckpt_dtype)x->dtype)) CKPT_TRY(ckpt_expr_dequantize_in(&x, &index->arena, x, err));
-    CKPT_TRY(ckpt_expr_permute_in(&x, &index->arena, x, across, err));
-  }
+  CKPT_TRY(ckpt_dialect_back(&x, &index->arena, &n->sizes, row, numbers[1], err));
   CKPT_TRY(ckpt_index_add(index, name, strlen(name), (ckpt_dtype)x->dtype, x->rank, x->shape, row->role, NULL, 0,
                           &number, err));
   ckpt_tensor *tensor = &index->tensors[number];
@@ -114,8 +167,17 @@ static ckpt_status add(ckpt_index *index, const namer *n, const ckpt_tensor *sto
   tensor->n_extents = stored->n_extents;
   tensor->record->extent_form = stored->record->extent_form;
   tensor->record->origin = stored->record->origin;
+  tensor->record->part = (uint32_t)numbers[1];
   index->n_extents += stored->n_extents;
   return ckpt_derive(index, number, x, err);
+}
+
+static ckpt_status add_all_of(ckpt_index *index, const namer *n, const ckpt_tensor *stored, ckpt_error *err) {
+  uint64_t numbers[2] = {0};
+  const ckpt_arch_name *row = ckpt_arch_match_gguf(n->arch, stored->name, numbers);
+  const uint64_t n_tensors = ckpt_dialect_is_stacked(row) ? n->sizes.n_experts : 1;
+  for (numbers[1] = 0; numbers[1] < n_tensors; numbers[1]++) CKPT_TRY(add(index, n, stored, row, numbers, err));
+  return CKPT_OK;
 }
 
 /* Without an output head of its own the embedding is one. */
@@ -168,14 +230,17 @@ static ckpt_status set_apart(ckpt_index *index, ckpt_error *err) {
 
 ckpt_status ckpt_dialect_from_gguf(ckpt_index *index, bool *is_known, ckpt_error *err) {
   namer n;
-  *is_known = read_numbers(&n, index) && all_fit(&n, index);
+  *is_known = read_numbers(&n, index);
+  if (!*is_known && n.arch != NULL)
+    (void)keep_names(index, NULL, "the numbers of layers, heads and experts in its metadata have to be above 0");
+  *is_known = *is_known && all_fit(&n, index);
   if (!*is_known) return CKPT_OK;
   CKPT_TRY(set_apart(index, err));
   const ckpt_index *stored = index->stored_form;
   for (uint32_t i = 0; i < stored->n_unread; i++)
     CKPT_TRY(ckpt_index_add_unread(index, stored->unread[i].name, stored->unread[i].role, stored->unread[i].why, err));
   for (uint32_t i = 0; i < stored->n_tensors; i++)
-    if (!is_made(n.arch, stored->tensors[i].name)) CKPT_TRY(add(index, &n, &stored->tensors[i], err));
+    if (!is_made(n.arch, stored->tensors[i].name)) CKPT_TRY(add_all_of(index, &n, &stored->tensors[i], err));
   CKPT_TRY(tie(index, n.arch, err));
   index->architecture = n.arch->name;
   index->names = ckpt_arena_printf(&index->arena, "hf:%s/%u", n.arch->name, n.arch->revision);
@@ -213,35 +278,42 @@ static ckpt_status replace(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *x, con
 
 /* The rows of a tensor in Hugging Face's order: of a dialect's those that it was made of, for then nothing has to be
  * put back; else the stored ones, put back. */
-static ckpt_status rows_as_read(ckpt_expr **out, ckpt_plan *plan, const ckpt_index *from, const ckpt_tensor *tensor,
-                                uint64_t n_heads, ckpt_error *err) {
+static ckpt_status rows_as_read(ckpt_expr **out, ckpt_plan *plan, const namer *n, const ckpt_arch_name *row,
+                                const ckpt_index *from, const ckpt_tensor *tensor, ckpt_error *err) {
   const ckpt_derivation *derived = tensor->record->derived;
   if (derived == NULL || derived->n_operands != 1) {
     CKPT_TRY(ckpt_expr_read(out, plan, from, tensor, err));
-    return separate(out, &plan->arena, n_heads, err);
+    return ckpt_dialect_back(out, &plan->arena, &n->sizes, row, 0, err);
   }
   const ckpt_operand *of = &derived->operands[0];
   CKPT_TRY(ckpt_expr_read(out, plan, of->index, of->tensor, err));
   return ckpt_expr_cast(out, plan, *out, (ckpt_dtype)tensor->dtype, err);
 }
 
-ckpt_status ckpt_dialect_as_read(ckpt_expr **out, ckpt_plan *plan, const ckpt_index *described, const char *name,
-                                 const ckpt_index *from, const ckpt_tensor *tensor, ckpt_expr *expr, ckpt_error *err) {
-  static const uint32_t across[] = {1, 0};
+ckpt_status ckpt_dialect_as_read(ckpt_expr ***out, uint64_t *n_out, ckpt_plan *plan, const ckpt_index *described,
+                                 const char *name, const ckpt_index *from, const ckpt_tensor *tensor, ckpt_expr *expr,
+                                 ckpt_error *err) {
   uint64_t numbers[2] = {0};
   namer n;
-  *out = NULL;
+  *n_out = 0;
   if (!read_numbers(&n, described)) return CKPT_OK;
   const ckpt_arch_name *row = ckpt_arch_match_gguf(n.arch, name, numbers);
-  if (row == NULL || (row->notes & (CKPT_NAME_ROPE_PERMUTE | CKPT_NAME_TRANSPOSE)) == 0) return CKPT_OK;
+  if (row == NULL || !ckpt_dialect_changes(row)) return CKPT_OK;
   if (!fits(&n, row, tensor, numbers)) return CKPT_OK; /* no reader changes it */
-  if ((row->notes & CKPT_NAME_TRANSPOSE) != 0) {
-    if (ckpt_dtype_is_block((ckpt_dtype)expr->dtype)) CKPT_TRY(ckpt_expr_dequantize(&expr, plan, expr, err));
-    return ckpt_expr_permute(out, plan, expr, across, err);
+  const uint64_t n_tensors = ckpt_dialect_is_stacked(row) ? n.sizes.n_experts : 1;
+  *out = ckpt_arena_array(&plan->arena, n_tensors, sizeof **out);
+  CKPT_TRY_ALLOC(*out, err);
+  *n_out = n_tensors;
+  if (ckpt_dialect_moves_rows(row)) {
+    ckpt_expr *rows;
+    CKPT_TRY(rows_as_read(&rows, plan, &n, row, from, tensor, err));
+    CKPT_TRY(replace(*out, &plan->arena, expr, tensor, rows, err));
+    /* what is written may be computed from what the tensor is before it is rounded */
+    return **out == expr ? ckpt_dialect_back(*out, &plan->arena, &n.sizes, row, 0, err) : CKPT_OK;
   }
-  ckpt_expr *rows;
-  CKPT_TRY(rows_as_read(&rows, plan, from, tensor, heads_of(&n, row), err));
-  CKPT_TRY(replace(out, &plan->arena, expr, tensor, rows, err));
-  /* what is written may be computed from what the tensor is before it is rounded */
-  return *out == expr ? separate(out, &plan->arena, heads_of(&n, row), err) : CKPT_OK;
+  for (uint64_t i = 0; i < n_tensors; i++) {
+    (*out)[i] = expr;
+    CKPT_TRY(ckpt_dialect_back(&(*out)[i], &plan->arena, &n.sizes, row, i, err));
+  }
+  return CKPT_OK;
 }

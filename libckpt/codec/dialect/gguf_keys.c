@@ -131,6 +131,44 @@ static ckpt_status set_scaling(const setter *s, ckpt_error *err) {
   return strcmp(type, "yarn") == 0 ? set_yarn(s, err) : CKPT_OK;
 }
 
+/* The part of a head that rotates; false where the config does not say. */
+static bool rotary_part(const ckpt_config *config, ckpt_arena *arena, double *out) {
+  return rope_number(config, "partial_rotary_factor", arena, out) ||
+         ckpt_dialect_number(config, "rotary_pct|partial_rotary_factor", out);
+}
+
+static ckpt_status set_rotary(const setter *s, const ckpt_arch_key *key, ckpt_error *err) {
+  double part = 0.25; /* as transformers' GPTNeoXConfig has it */
+  uint64_t width = 0;
+  (void)rotary_part(s->config, &s->index->arena, &part);
+  if (!ckpt_config_extent(s->config, key->config, &width) || !(part > 0 && part <= 1))
+    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "%g of a head of %llu cannot rotate", part,
+                     (unsigned long long)width);
+  return set_own_u32(s, key->gguf, (uint64_t)(part * (double)width), err);
+}
+
+static bool has_key_of(const setter *s, ckpt_key_kind kind) {
+  const ckpt_arch_key *key = s->arch->gguf->keys;
+  while (key->gguf != NULL && key->kind != kind) key++;
+  return key->gguf != NULL;
+}
+
+/* What the family's keys cannot say of rotary positions. */
+static ckpt_status check_rope(const setter *s, ckpt_error *err) {
+  ckpt_arena *arena = &s->index->arena;
+  const char *type = rope_type(s->config, arena);
+  double part = 1;
+  if (!has_key_of(s, CKPT_KEY_ROTARY) && rotary_part(s->config, arena, &part) && part != 1)
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL,
+                     "%g of a head rotates, and llama.cpp rotates a %s's whole heads", part, s->arch->name);
+  if (!has_key_of(s, CKPT_KEY_ROPE_SCALING) && type[0] != '\0' && strcmp(type, "default") != 0)
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL,
+                     "no key of a %s in GGUF says that rotary positions are scaled "
+                     "as '%.40s'",
+                     s->arch->name, type);
+  return CKPT_OK;
+}
+
 /* As torch computes it: each step rounded to f32. */
 static float llama3_factor(float frequency, float factor, float low, float high, float context) {
   const float wavelength = (float)(2 * 3.14159265358979323846) / frequency;
@@ -200,15 +238,24 @@ static const char *title_of(const char *path, ckpt_arena *arena) {
   return out;
 }
 
-/* "1.4M": at least two digits, of thousands, millions, ... */
+/* "1.4M", of experts "8x1.4M": at least two digits, of thousands, millions, ...; one expert of each stack counts. */
 static const char *size_label(const ckpt_index *index, char out[32]) {
   double n = 0;
-  for (uint32_t i = 0; i < index->n_tensors; i++) n += (double)index->tensors[i].n_elements;
+  uint64_t n_experts = 0, n_stacks = 0;
+  char before[16] = "";
+  for (uint32_t i = 0; i < index->n_tensors; i++) {
+    const ckpt_tensor *tensor = &index->tensors[i];
+    const bool is_stack = tensor->rank == 3 && strstr(tensor->name, "_exps.") != NULL && tensor->shape[0] != 0;
+    n += (double)(is_stack ? tensor->n_elements / tensor->shape[0] : tensor->n_elements);
+    n_experts += is_stack ? tensor->shape[0] : 0;
+    n_stacks += is_stack;
+  }
+  if (n_stacks != 0) snprintf(before, sizeof before, "%llux", (unsigned long long)(n_experts / n_stacks % 1000000));
   const char *unit = n > 1e12 ? "T" : n > 1e9 ? "B" : n > 1e6 ? "M" : "K";
   const double scaled = n * (n > 1e12 ? 1e-12 : n > 1e9 ? 1e-9 : n > 1e6 ? 1e-6 : 1e-3);
   const double rounded = nearbyint(scaled);
   const int n_digits = rounded == 0 ? 0 : snprintf(NULL, 0, "%.0f", rounded);
-  ckpt_c_snprintf(out, 32, "%.*f%s", n_digits < 2 ? 2 - n_digits : 0, scaled, unit);
+  ckpt_c_snprintf(out, 32, "%s%.*f%s", before, n_digits < 2 ? 2 - n_digits : 0, scaled, unit);
   return out;
 }
 
@@ -226,22 +273,22 @@ static ckpt_status side_text(const setter *s, const ckpt_side_file *side, const 
   return ckpt_source_read(ckpt_index_side_source(s->config_of, side), side->file, 0, copy, (size_t)side->n_bytes, err);
 }
 
+const ckpt_dialect_sampling_key ckpt_dialect_sampling[] = {
+    {"top_k", "top_k", true},
+    {"top_p", "top_p", false},
+    {"min_p", "min_p", false},
+    {"xtc_probability", "xtc_probability", false},
+    {"xtc_threshold", "xtc_threshold", false},
+    {"temp", "temperature", false},
+    {"penalty_last_n", "penalty_last_n", true},
+    {"penalty_repeat", "repetition_penalty|penalty_repeat", false},
+    {"mirostat", "mirostat", true},
+    {"mirostat_tau", "mirostat_tau", false},
+    {"mirostat_eta", "mirostat_eta", false},
+    {0}};
+
 /* What generation_config.json says of sampling. */
 static ckpt_status set_sampling(const setter *s, ckpt_error *err) {
-  static const struct {
-    const char *gguf, *config;
-    bool is_whole;
-  } keys[] = {{"top_k", "top_k", true},
-              {"top_p", "top_p", false},
-              {"min_p", "min_p", false},
-              {"xtc_probability", "xtc_probability", false},
-              {"xtc_threshold", "xtc_threshold", false},
-              {"temp", "temperature", false},
-              {"penalty_last_n", "penalty_last_n", true},
-              {"penalty_repeat", "penalty_repeat|repetition_penalty", false},
-              {"mirostat", "mirostat", true},
-              {"mirostat_tau", "mirostat_tau", false},
-              {"mirostat_eta", "mirostat_eta", false}};
   const ckpt_side_file *side = ckpt_index_side_file(s->config_of, "generation_config.json");
   ckpt_config *config = NULL;
   const char *text = NULL;
@@ -250,14 +297,14 @@ static ckpt_status set_sampling(const setter *s, ckpt_error *err) {
   ckpt_error ignored = {0}; /* the converter goes on without it, too */
   if (ckpt_config_parse(&config, text, side->n_bytes, NULL, &ignored) != CKPT_OK) return CKPT_OK;
   ckpt_status status = CKPT_OK;
-  for (size_t i = 0; i < sizeof keys / sizeof *keys && status == CKPT_OK; i++) {
+  for (const ckpt_dialect_sampling_key *row = ckpt_dialect_sampling; row->gguf != NULL && status == CKPT_OK; row++) {
     char key[64];
     double value;
-    if (!ckpt_dialect_number(config, keys[i].config, &value)) continue;
-    snprintf(key, sizeof key, "general.sampling.%s", keys[i].gguf);
-    status = keys[i].is_whole ? set_scalar(s->index, key, CKPT_GGUF_I32,
-                                           value >= INT32_MIN && value <= INT32_MAX ? (uint32_t)(int32_t)value : 0, err)
-                              : set_f32(s->index, key, value, err);
+    if (!ckpt_dialect_number(config, row->config, &value)) continue;
+    snprintf(key, sizeof key, "general.sampling.%s", row->gguf);
+    status = row->is_whole ? set_scalar(s->index, key, CKPT_GGUF_I32,
+                                        value >= INT32_MIN && value <= INT32_MAX ? (uint32_t)(int32_t)value : 0, err)
+                           : set_f32(s->index, key, value, err);
   }
   ckpt_config_free(config);
   return status;
@@ -276,14 +323,48 @@ static ckpt_status set_general(const setter *s, ckpt_error *err) {
 
 /* ---- all --------------------------------------------------------------------------------------------------------- */
 
+/* Whether one of several keys says null, where llama.cpp would take a number of its own. */
+static bool is_null(const ckpt_config *config, const char *keys) {
+  char key[MAX_KEY], shown[8];
+  for (; *keys != '\0'; keys += *keys == '|') {
+    const size_t n = strcspn(keys, "|");
+    snprintf(key, sizeof key, "%.*s", (int)n, keys);
+    ckpt_config_show(config, key, shown, sizeof shown);
+    if (strcmp(shown, "null") == 0) return true;
+    keys += n;
+  }
+  return false;
+}
+
+static ckpt_status set_number(const setter *s, const ckpt_arch_key *key, ckpt_error *err) {
+  double number;
+  if (ckpt_dialect_number(s->config, key->config, &number)) {
+    const bool is_usual = key->kind == CKPT_KEY_THETA && number == 10000;
+    return is_usual ? CKPT_OK : set_own_f32(s, key->gguf, number, err);
+  }
+  if (key->kind == CKPT_KEY_F32 && is_null(s->config, key->config))
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "%s is null, and llama.cpp takes a number of its own then",
+                     key->config);
+  return CKPT_OK;
+}
+
+static ckpt_status set_bool(const setter *s, const ckpt_arch_key *key, ckpt_error *err) {
+  bool value = true;
+  const char *full = own_key(s, key->gguf);
+  CKPT_TRY_ALLOC(full, err);
+  (void)ckpt_config_bool(s->config, key->config, &value);
+  return set_scalar(s->index, full, CKPT_GGUF_BOOL, value, err);
+}
+
 static ckpt_status set_key(const setter *s, const ckpt_arch_key *key, ckpt_error *err) {
   uint64_t whole;
-  double number;
   switch (key->kind) {
     case CKPT_KEY_U32:
       return ckpt_config_extent(s->config, key->config, &whole) ? set_own_u32(s, key->gguf, whole, err) : CKPT_OK;
     case CKPT_KEY_F32:
-      return ckpt_dialect_number(s->config, key->config, &number) ? set_own_f32(s, key->gguf, number, err) : CKPT_OK;
+    case CKPT_KEY_THETA: return set_number(s, key, err);
+    case CKPT_KEY_BOOL: return set_bool(s, key, err);
+    case CKPT_KEY_ROTARY: return set_rotary(s, key, err);
     case CKPT_KEY_ROPE_SCALING: return set_scaling(s, err);
     case CKPT_KEY_FILE_TYPE: return set_scalar(s->index, "general.file_type", CKPT_GGUF_U32, 0, err);
   }
@@ -304,8 +385,53 @@ static bool is_among(const char *keys, const char *key) {
 static bool has_place(const ckpt_arch_gguf *gguf, const char *key) {
   for (const ckpt_arch_key *row = gguf->keys; row->gguf != NULL; row++)
     if (is_among(row->config, key)) return true;
+  for (const ckpt_arch_constant *constant = gguf->constants; constant != NULL && constant->config != NULL; constant++)
+    if (strcmp(constant->config, key) == 0) return true;
   for (const char *const *needless = gguf->needless; *needless != NULL; needless++)
     if (strcmp(*needless, key) == 0) return true;
+  return false;
+}
+
+/* Whether the kinds of its layers are those that every model of the family has. */
+static bool has_usual_layers(const setter *s) {
+  static const char *const full[] = {"full_attention", NULL};
+  const char *const *period = s->arch->gguf->layer_types == NULL ? full : s->arch->gguf->layer_types, *type;
+  size_t n_period = 0;
+  while (period[n_period] != NULL) n_period++;
+  for (size_t i = 0; ckpt_config_item(s->config, "layer_types", i, &type); i++)
+    if (strcmp(type, period[i % n_period]) != 0) return false;
+  return true;
+}
+
+const ckpt_arch_implied *ckpt_dialect_implied(const ckpt_arch *arch, const ckpt_config *config, const char *key,
+                                              uint64_t *value) {
+  uint64_t n_layers = 0;
+  (void)ckpt_config_extent(config, arch->n_layers, &n_layers);
+  const ckpt_arch_implied *one = arch->gguf->implied;
+  for (; one != NULL && one->config != NULL; one++)
+    if ((one->n_layers == 0 || one->n_layers == n_layers) && (key == NULL || strcmp(one->config, key) == 0) &&
+        ckpt_config_extent(config, one->extent, value))
+      return one;
+  return NULL;
+}
+
+/* Whether a number is what llama.cpp works out by itself. */
+static bool has_implied(const setter *s, const char *key) {
+  uint64_t value;
+  double number;
+  return ckpt_dialect_implied(s->arch, s->config, key, &value) != NULL && ckpt_config_number(s->config, key, &number) &&
+         number == (double)value;
+}
+
+/* Whether a key says nothing: null, false, or what follows from another. */
+static bool is_idle(const setter *s, const char *key) {
+  bool value;
+  if (!ckpt_config_has(s->config, key) || (ckpt_config_bool(s->config, key, &value) && !value)) return true;
+  if (strcmp(key, "layer_types") == 0) return has_usual_layers(s);
+  if (has_implied(s, key)) return true;
+  const ckpt_arch_needless_without *row = s->arch->gguf->needless_without;
+  for (; row != NULL && row->config != NULL; row++)
+    if (strcmp(row->config, key) == 0) return !ckpt_config_bool(s->config, row->flag, &value) || !value;
   return false;
 }
 
@@ -313,12 +439,8 @@ static bool has_place(const ckpt_arch_gguf *gguf, const char *key) {
 static ckpt_status note_left(const setter *s, ckpt_error *err) {
   ckpt_name_list left = {.n = 0};
   const char *key;
-  bool value;
-  for (size_t i = 0; (key = ckpt_config_key(s->config, i)) != NULL; i++) {
-    if (has_place(s->arch->gguf, key) || !ckpt_config_has(s->config, key)) continue;
-    if (ckpt_config_bool(s->config, key, &value) && !value) continue;
-    ckpt_name_list_add(&left, key);
-  }
+  for (size_t i = 0; (key = ckpt_config_key(s->config, i)) != NULL; i++)
+    if (!has_place(s->arch->gguf, key) && !is_idle(s, key)) ckpt_name_list_add(&left, key);
   if (left.n == 0) return CKPT_OK;
   return ckpt_index_note(s->index, false, err, "%zu key%s of config.json (%s)", left.n, ckpt_plural(left.n), left.text);
 }
@@ -341,6 +463,7 @@ static ckpt_status set_tokenizer(const setter *s, ckpt_error *err) {
 ckpt_status ckpt_dialect_set_keys(ckpt_index *index, const ckpt_index *from, const ckpt_index *config_of,
                                   const ckpt_arch *arch, const ckpt_config *config, const char *pre, ckpt_error *err) {
   const setter s = {index, from, config_of, arch, config, pre};
+  CKPT_TRY(check_rope(&s, err));
   CKPT_TRY(set_general(&s, err));
   for (const ckpt_arch_key *key = arch->gguf->keys; key->gguf != NULL; key++) CKPT_TRY(set_key(&s, key, err));
   CKPT_TRY(set_scalar(index, "general.quantization_version", CKPT_GGUF_U32, QUANTIZATION_VERSION, err));

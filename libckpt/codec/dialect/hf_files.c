@@ -1,5 +1,6 @@
 /* hf_files.c - what stands beside the weights of a Hugging Face folder, from a GGUF model's metadata: config.json, and
  * the tokenizer's files. See dialect.h. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,6 +37,9 @@ static bool put_meta(object *o, const ckpt_index *from, const char *gguf, const 
   if (meta == NULL || meta->typed == NULL || meta->typed->type == CKPT_GGUF_ARRAY ||
       meta->typed->type == CKPT_GGUF_STRING)
     return false;
+  if ((meta->typed->type == CKPT_GGUF_F32 || meta->typed->type == CKPT_GGUF_F64) &&
+      !isfinite(ckpt_c_strtod(meta->value, NULL)))
+    return false; /* JSON has no such number */
   put(o, key, meta->value);
   return true;
 }
@@ -63,23 +67,34 @@ static void put_vocabulary(object *o, const ckpt_index *from, const ckpt_arch *a
   put(o, "vocab_size", text);
 }
 
+static double number_of(const ckpt_index *from, const ckpt_arch *arch, const char *key, double otherwise) {
+  char full[2 * MAX_KEY];
+  snprintf(full, sizeof full, "%s.%s", arch->gguf->architecture, key);
+  const ckpt_meta *meta = ckpt_index_meta(from, full);
+  return meta == NULL || meta->typed == NULL ? otherwise : ckpt_c_strtod(meta->value, NULL);
+}
+
+/* The part of a head that rotates. */
+static void put_rotary(object *o, const ckpt_index *from, const ckpt_arch *arch, const ckpt_arch_key *row) {
+  char text[40];
+  const double n = number_of(from, arch, row->gguf, 0), width = number_of(from, arch, "embedding_length", 0),
+               n_heads = number_of(from, arch, "attention.head_count", 0);
+  if (!(n > 0) || !(width > 0) || !(n_heads > 0)) return;
+  ckpt_c_snprintf(text, sizeof text, "%.17g", n / (width / n_heads));
+  put(o, "rotary_pct", text);
+}
+
 static void put_keys(object *o, const ckpt_index *from, const ckpt_arch *arch) {
   char before[MAX_KEY] = "", key[MAX_KEY], gguf[MAX_KEY];
   for (const ckpt_arch_key *row = arch->gguf->keys; row->gguf != NULL; row++) {
-    if (row->kind != CKPT_KEY_U32 && row->kind != CKPT_KEY_F32) continue;
+    if (row->kind == CKPT_KEY_ROTARY) put_rotary(o, from, arch, row);
+    if (row->kind == CKPT_KEY_ROTARY || row->kind == CKPT_KEY_ROPE_SCALING || row->kind == CKPT_KEY_FILE_TYPE) continue;
     first_key(key, row->config);
     snprintf(gguf, sizeof gguf, "%s.%s", arch->gguf->architecture, row->gguf);
     if (strcmp(key, before) == 0 || has(o, key)) continue;
     if (strcmp(row->gguf, "rope.dimension_count") == 0) continue; /* heads' width: said by its own key, or by others */
     if (put_meta(o, from, gguf, key)) snprintf(before, sizeof before, "%s", key);
   }
-}
-
-static double number_of(const ckpt_index *from, const ckpt_arch *arch, const char *key, double otherwise) {
-  char full[MAX_KEY];
-  snprintf(full, sizeof full, "%s.%s", arch->gguf->architecture, key);
-  const ckpt_meta *meta = ckpt_index_meta(from, full);
-  return meta == NULL || meta->typed == NULL ? otherwise : ckpt_c_strtod(meta->value, NULL);
 }
 
 /* linear and yarn, as their keys say. */
@@ -89,11 +104,24 @@ static void put_scaling(object *o, const ckpt_index *from, const ckpt_arch *arch
   const ckpt_meta *type = ckpt_index_meta(from, full);
   if (type == NULL || type->typed != NULL || (strcmp(type->value, "linear") != 0 && strcmp(type->value, "yarn") != 0))
     return;
-  char text[256], context[64] = "";
-  const double old = number_of(from, arch, "rope.scaling.original_context_length", 0);
-  if (old > 0) ckpt_c_snprintf(context, sizeof context, ", \"original_max_position_embeddings\": %.0f", old);
-  ckpt_c_snprintf(text, sizeof text, "{\"rope_type\": \"%s\", \"factor\": %.9g%s}", type->value,
-                  number_of(from, arch, "rope.scaling.factor", 1), context);
+  static const struct {
+    const char *gguf, *config;
+  } more[] = {{"original_context_length", "original_max_position_embeddings"},
+              {"yarn_ext_factor", "extrapolation_factor"},
+              {"yarn_attn_factor", "attention_factor"},
+              {"yarn_beta_fast", "beta_fast"},
+              {"yarn_beta_slow", "beta_slow"}};
+  char text[512];
+  size_t n = (size_t)ckpt_c_snprintf(text, sizeof text, "{\"rope_type\": \"%s\", \"factor\": %.9g", type->value,
+                                     number_of(from, arch, "rope.scaling.factor", 1));
+  for (size_t i = 0; i < sizeof more / sizeof *more; i++) {
+    char key[64];
+    snprintf(key, sizeof key, "rope.scaling.%s", more[i].gguf);
+    const double value = number_of(from, arch, key, NAN);
+    if (value == value)
+      n += (size_t)ckpt_c_snprintf(text + n, sizeof text - n, ", \"%s\": %.9g", more[i].config, value);
+  }
+  ckpt_c_snprintf(text + n, sizeof text - n, "}");
   put(o, "rope_scaling", text);
 }
 
@@ -102,7 +130,14 @@ static ckpt_status put_llama3(object *o, const ckpt_index *from, const ckpt_arch
                               ckpt_error *err) {
   static const double contexts[] = {8192, 4096, 2048, 1024, 512, 256, 128, 64, 32, 16384, 32768};
   const ckpt_tensor *tensor = ckpt_index_find(from, "rope_freqs.weight");
-  if (tensor == NULL || tensor->dtype != CKPT_F32 || tensor->rank != 1 || tensor->n_elements > 4096) return CKPT_OK;
+  if (tensor == NULL) return CKPT_OK;
+  const double width =
+      number_of(from, arch, "rope.dimension_count",
+                number_of(from, arch, "embedding_length", 0) / number_of(from, arch, "attention.head_count", 1));
+  if (tensor->dtype != CKPT_F32 || tensor->rank != 1 || tensor->n_elements > 4096 ||
+      (double)tensor->n_elements * 2 != width)
+    return ckpt_fail(err, CKPT_EFORMAT, ckpt_index_file_of(from, tensor), tensor->name,
+                     "%llu rotary factors for heads of %g", (unsigned long long)tensor->n_elements, width);
   float stored[4096], *made;
   uint64_t n;
   CKPT_TRY(ckpt_read(from, tensor, NULL, CKPT_F32, stored, (size_t)tensor->n_bytes, err));
@@ -131,6 +166,48 @@ static ckpt_status put_llama3(object *o, const ckpt_index *from, const ckpt_arch
   return ckpt_losses_add(losses, err, "rope_freqs.weight (config.json has no numbers that give it)");
 }
 
+static void put_ids(object *o, const ckpt_index *from) {
+  (void)put_meta(o, from, "tokenizer.ggml.bos_token_id", "bos_token_id");
+  (void)put_meta(o, from, "tokenizer.ggml.eos_token_id", "eos_token_id");
+  (void)put_meta(o, from, "tokenizer.ggml.padding_token_id", "pad_token_id");
+}
+
+/* generation_config.json; *out is NULL where nothing is known for it. */
+static ckpt_status print_generation(const char **out, const ckpt_index *from, ckpt_arena *arena, ckpt_error *err) {
+  object o = {arena, "{"};
+  bool has_sampling = false;
+  *out = NULL;
+  put_ids(&o, from);
+  for (const ckpt_dialect_sampling_key *row = ckpt_dialect_sampling; row->gguf != NULL; row++) {
+    char gguf[MAX_KEY], key[MAX_KEY];
+    snprintf(gguf, sizeof gguf, "general.sampling.%s", row->gguf);
+    first_key(key, row->config);
+    has_sampling = put_meta(&o, from, gguf, key) || has_sampling;
+  }
+  if (has_sampling) put_bool(&o, "do_sample", true);
+  CKPT_TRY_ALLOC(o.text, err);
+  if (o.text[1] == '\0') return CKPT_OK;
+  *out = ckpt_arena_printf(arena, "%s\n}\n", o.text);
+  CKPT_TRY_ALLOC(*out, err);
+  return CKPT_OK;
+}
+
+/* A number that no key of GGUF says, and that follows from others. */
+static ckpt_status put_implied(object *o, const ckpt_arch *arch, ckpt_error *err) {
+  uint64_t value;
+  char number[24];
+  ckpt_config *config;
+  if (arch->gguf->implied == NULL || o->text == NULL) return CKPT_OK;
+  const char *text = ckpt_arena_printf(o->arena, "%s}", o->text);
+  CKPT_TRY_ALLOC(text, err);
+  CKPT_TRY(ckpt_config_parse(&config, text, strlen(text), NULL, err));
+  const ckpt_arch_implied *one = ckpt_dialect_implied(arch, config, NULL, &value);
+  ckpt_config_free(config);
+  snprintf(number, sizeof number, "%llu", (unsigned long long)value);
+  if (one != NULL) put(o, one->config, number);
+  return CKPT_OK;
+}
+
 static ckpt_status print_config(const char **out, const ckpt_index *from, const ckpt_arch *arch, ckpt_arena *arena,
                                 ckpt_losses *losses, ckpt_error *err) {
   object o = {arena, "{"};
@@ -140,6 +217,7 @@ static ckpt_status print_config(const char **out, const ckpt_index *from, const 
   put_text(&o, "model_type", arch->model_types[0]);
   put_keys(&o, from, arch);
   put_vocabulary(&o, from, arch);
+  CKPT_TRY(put_implied(&o, arch, err));
   put_scaling(&o, from, arch);
   CKPT_TRY(put_llama3(&o, from, arch, losses, err));
   for (const ckpt_arch_flag *flag = arch->gguf->flags; flag != NULL && flag->config != NULL; flag++)
@@ -149,12 +227,15 @@ static ckpt_status print_config(const char **out, const ckpt_index *from, const 
     const ckpt_arch_name *row = ckpt_arch_match(arch, tie->tied, numbers);
     if (row != NULL && row->gguf != NULL) put_bool(&o, tie->config_key, ckpt_index_find(from, row->gguf) == NULL);
   }
-  (void)put_meta(&o, from, "tokenizer.ggml.bos_token_id", "bos_token_id");
-  (void)put_meta(&o, from, "tokenizer.ggml.eos_token_id", "eos_token_id");
-  (void)put_meta(&o, from, "tokenizer.ggml.padding_token_id", "pad_token_id");
+  put_ids(&o, from);
   put_text(&o, "torch_dtype", "float32"); /* what was written takes its place */
+  for (const ckpt_arch_constant *one = arch->gguf->constants; one != NULL && one->config != NULL; one++) {
+    char value[MAX_KEY];
+    first_key(value, one->values);
+    put(&o, one->config, value);
+  }
   CKPT_TRY_ALLOC(o.text, err);
-  *out = ckpt_arena_printf(arena, "%s%s\n}\n", o.text, arch->gguf->constants);
+  *out = ckpt_arena_printf(arena, "%s\n}\n", o.text);
   return *out == NULL ? ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory") : CKPT_OK;
 }
 
@@ -183,6 +264,10 @@ static bool is_implied(const char *key, const ckpt_arch *arch) {
   for (size_t i = 0; i < sizeof general / sizeof *general; i++)
     if (strcmp(key, general[i]) == 0) return true;
   if (strncmp(key, "tokenizer.", sizeof "tokenizer." - 1) == 0) return true;
+  for (const ckpt_dialect_sampling_key *row = ckpt_dialect_sampling; row->gguf != NULL; row++)
+    if (strncmp(key, "general.sampling.", sizeof "general.sampling." - 1) == 0 &&
+        strcmp(key + sizeof "general.sampling." - 1, row->gguf) == 0)
+      return true;
   if (strncmp(key, arch->gguf->architecture, n) != 0 || key[n] != '.') return false;
   if (strncmp(key + n, ".rope.scaling.", sizeof ".rope.scaling." - 1) == 0) return true;
   for (const ckpt_arch_key *row = arch->gguf->keys; row->gguf != NULL; row++)
@@ -200,12 +285,53 @@ static ckpt_status drop_metadata(ckpt_index *into, const ckpt_arch *arch, ckpt_l
   return ckpt_losses_add(losses, err, "%zu key%s of GGUF's metadata (%s)", left.n, ckpt_plural(left.n), left.text);
 }
 
-ckpt_status ckpt_dialect_hf_files(ckpt_index *into, const ckpt_index *gguf, ckpt_losses *losses, ckpt_error *err) {
-  const ckpt_arch *arch = ckpt_dialect_of_gguf(gguf);
-  const char *config = NULL;
+/* Whether the config is that of these tensors: whoever opens the folder would go by it. */
+static ckpt_status check_shapes(const ckpt_index *model, const ckpt_arch *arch, const char *text, ckpt_error *err) {
+  ckpt_config *config;
+  ckpt_status status = CKPT_OK;
+  CKPT_TRY(ckpt_config_parse(&config, text, strlen(text), model->path, err));
+  for (uint32_t i = 0; i < model->n_tensors && status == CKPT_OK; i++) {
+    const ckpt_tensor *tensor = &model->tensors[i];
+    uint64_t numbers[2];
+    const ckpt_arch_name *row = ckpt_arch_match(arch, tensor->name, numbers);
+    const ckpt_arch_shape *shape = row == NULL ? NULL : ckpt_arch_shape_of(arch, row->hf);
+    ckpt_arch_extents extents = {0};
+    if (shape != NULL) ckpt_arch_compare_shape(&extents, shape, config, tensor);
+    if (extents.differs)
+      status =
+          ckpt_fail(err, CKPT_EFORMAT, ckpt_index_file_of(model, tensor), tensor->name,
+                    "its shape is [%s], the file's metadata says [%s] (%s)", extents.is, extents.wanted, extents.said);
+  }
+  ckpt_config_free(config);
+  return status;
+}
+
+/* Each row of the embedding has a token, and each token a row. */
+static ckpt_status check_vocabulary(const ckpt_index *gguf, const ckpt_arch *arch, ckpt_error *err) {
+  uint64_t numbers[2];
+  const ckpt_arch_name *row = ckpt_arch_match(arch, arch->shapes[0].hf, numbers);
+  const ckpt_tensor *tensor = row == NULL || row->gguf == NULL ? NULL : ckpt_index_find(gguf, row->gguf);
+  const ckpt_meta *tokens = ckpt_index_meta(gguf, "tokenizer.ggml.tokens");
+  if (tensor == NULL || tokens == NULL || tokens->typed == NULL) return CKPT_OK;
+  uint64_t n;
+  CKPT_TRY(ckpt_gguf_array_count(&n, gguf, tokens->typed, err));
+  if (n == tensor->shape[0]) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EFORMAT, ckpt_index_file_of(gguf, tensor), tensor->name,
+                   "%llu rows for the %llu tokens of tokenizer.ggml.tokens", (unsigned long long)tensor->shape[0],
+                   (unsigned long long)n);
+}
+
+ckpt_status ckpt_dialect_hf_files(ckpt_index *into, const ckpt_index *model, ckpt_losses *losses, ckpt_error *err) {
+  const ckpt_index *gguf = model->stored_form;
+  const ckpt_arch *arch = gguf == NULL ? NULL : ckpt_dialect_of_gguf(gguf);
+  const char *config = NULL, *generation;
   if (arch == NULL) return CKPT_OK;
   CKPT_TRY(print_config(&config, gguf, arch, &into->arena, losses, err));
+  CKPT_TRY(check_shapes(model, arch, config, err));
+  CKPT_TRY(check_vocabulary(gguf, arch, err));
+  CKPT_TRY(print_generation(&generation, gguf, &into->arena, err));
   CKPT_TRY(add_file(into, "config.json", config, err));
+  if (generation != NULL) CKPT_TRY(add_file(into, "generation_config.json", generation, err));
   CKPT_TRY(drop_metadata(into, arch, losses, err));
   if (ckpt_dialect_tokenizers == NULL || ckpt_dialect_tokenizers->to_files == NULL) return CKPT_OK;
   const char *tokenizer = NULL, *settings = NULL;

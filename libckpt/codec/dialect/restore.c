@@ -10,7 +10,7 @@ typedef struct restorer {
   ckpt_index *into;
   const ckpt_index *changed, *stored;
   const ckpt_arch *arch;
-  uint32_t n_heads, n_kv_heads;
+  ckpt_dialect_sizes sizes;
 } restorer;
 
 static ckpt_status add(restorer *r, const char *name, ckpt_expr *expr, ckpt_error *err) {
@@ -20,23 +20,44 @@ static ckpt_status add(restorer *r, const char *name, ckpt_expr *expr, ckpt_erro
   return ckpt_derive(r->into, number, expr, err);
 }
 
-/* A tensor of the changed model under GGUF's name. */
-static ckpt_status put_back(restorer *r, const ckpt_tensor *tensor, const ckpt_arch_name *row, const char *name,
-                            ckpt_error *err) {
-  ckpt_expr *x;
-  CKPT_TRY(ckpt_expr_read_in(&x, &r->into->arena, r->changed, tensor, err));
-  CKPT_TRY(ckpt_dialect_apply(&x, &r->into->arena, row, name, r->n_heads, r->n_kv_heads, err));
+/* A tensor of the changed model, of a stack all of them, under GGUF's name. */
+static ckpt_status put_back(restorer *r, const ckpt_arch_name *row, uint64_t layer, const char *name, ckpt_error *err) {
+  ckpt_arena *arena = &r->into->arena;
+  const bool is_stacked = ckpt_dialect_is_stacked(row);
+  const uint64_t n = is_stacked ? r->sizes.n_experts : 1;
+  ckpt_expr **parts = ckpt_arena_array(arena, n, sizeof *parts), *x;
+  CKPT_TRY_ALLOC(parts, err);
+  for (uint64_t i = 0; i < n; i++) {
+    const char *hf = ckpt_arch_fill(row->hf, (uint64_t[2]){layer, i}, arena);
+    CKPT_TRY_ALLOC(hf, err);
+    const ckpt_tensor *tensor = ckpt_index_find(r->changed, hf);
+    if (tensor == NULL) return ckpt_fail(err, CKPT_EINTERNAL, r->changed->path, hf, "is gone");
+    CKPT_TRY(ckpt_expr_read_in(&parts[i], arena, r->changed, tensor, err));
+  }
+  x = parts[0];
+  if (is_stacked) CKPT_TRY(ckpt_dialect_stack(&x, arena, parts, n, err));
+  CKPT_TRY(ckpt_dialect_apply(&x, arena, &r->sizes, row, name, err));
   return add(r, name, x, err);
+}
+
+/* Whether a tensor that GGUF's one is made of is another. */
+static bool is_any_changed(restorer *r, const ckpt_arch_name *row, uint64_t layer, ckpt_dialect_changed *is_changed,
+                           const void *arg) {
+  const uint64_t n = ckpt_dialect_is_stacked(row) ? r->sizes.n_experts : 1;
+  for (uint64_t i = 0; i < n; i++) {
+    const char *hf = ckpt_arch_fill(row->hf, (uint64_t[2]){layer, i}, &r->into->arena);
+    if (hf != NULL && ckpt_index_find(r->changed, hf) != NULL && is_changed(arg, hf)) return true;
+  }
+  return false;
 }
 
 static ckpt_status add_stored(restorer *r, const ckpt_tensor *stored, ckpt_dialect_changed *is_changed, const void *arg,
                               ckpt_error *err) {
   uint64_t numbers[2] = {0};
   const ckpt_arch_name *row = ckpt_arch_match_gguf(r->arch, stored->name, numbers);
-  const char *name = row == NULL ? NULL : ckpt_arch_fill(row->hf, numbers, &r->into->arena);
-  const ckpt_tensor *tensor = name == NULL ? NULL : ckpt_index_find(r->changed, name);
   ckpt_expr *x;
-  if (tensor != NULL && is_changed(arg, name)) return put_back(r, tensor, row, stored->name, err);
+  if (row != NULL && is_any_changed(r, row, numbers[0], is_changed, arg))
+    return put_back(r, row, numbers[0], stored->name, err);
   CKPT_TRY(ckpt_expr_read_in(&x, &r->into->arena, r->stored, stored, err));
   return add(r, stored->name, x, err);
 }
@@ -49,7 +70,7 @@ static ckpt_status add_new(restorer *r, const ckpt_tensor *tensor, ckpt_error *e
   if (name == NULL)
     return ckpt_fail(err, CKPT_EUNSUPPORTED, r->changed->path, tensor->name,
                      "has no place in a GGUF model of the family %s", r->arch->name);
-  return ckpt_index_find(r->stored, name) != NULL ? CKPT_OK : put_back(r, tensor, row, name, err);
+  return ckpt_index_find(r->stored, name) != NULL ? CKPT_OK : put_back(r, row, numbers[0], name, err);
 }
 
 static ckpt_status add_all(restorer *r, ckpt_dialect_changed *is_changed, const void *arg, ckpt_error *err) {
@@ -65,11 +86,8 @@ ckpt_status ckpt_dialect_restore(ckpt_index *changed, const ckpt_index *from, ck
   const ckpt_index *stored = from->stored_form;
   restorer r = {.changed = changed, .stored = stored};
   if (stored == NULL) return CKPT_OK;
-  r.arch = ckpt_dialect_of_gguf(stored);
-  if (r.arch == NULL || !ckpt_dialect_gguf_u32(stored, r.arch, "attention.head_count", &r.n_heads))
+  if (!ckpt_dialect_gguf_sizes(&r.arch, &r.sizes, stored))
     return ckpt_fail(err, CKPT_EINTERNAL, from->path, NULL, "a dialect of no family");
-  r.n_kv_heads = r.n_heads;
-  (void)ckpt_dialect_gguf_u32(stored, r.arch, "attention.head_count_kv", &r.n_kv_heads);
   CKPT_TRY(ckpt_index_new(&r.into, NULL, from->path, from->format, NULL, err));
   changed->stored_form = r.into; /* and released with it */
   r.into->metadata = changed->metadata;

@@ -16,32 +16,10 @@ typedef struct maker {
   const ckpt_arch *arch;
   const ckpt_config *config;
   const char *pre;
-  uint64_t n_heads, n_kv_heads, n_layers;
+  ckpt_dialect_sizes sizes;
 } maker;
 
-/* ---- transforms -------------------------------------------------------------------------------------------------- */
-
-/* Rows of each head from halves that lie apart, as Hugging Face has rotary pairs, to pairs side by side. */
-static ckpt_status interleave(ckpt_expr **x, ckpt_arena *arena, uint64_t n_heads, ckpt_error *err) {
-  const ckpt_expr whole = **x;
-  static const uint32_t order[] = {0, 2, 1, 3};
-  uint64_t shape[4] = {n_heads, 2, 0, 1};
-  if (whole.rank == 0 || whole.rank > 2 || whole.shape[0] % (2 * n_heads) != 0)
-    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "%llu rows are no pairs of rows of %llu heads",
-                     whole.rank == 0 ? 1 : (ull)whole.shape[0], (ull)n_heads);
-  shape[2] = whole.shape[0] / n_heads / 2;
-  if (whole.rank == 2) shape[3] = whole.shape[1];
-  CKPT_TRY(ckpt_expr_reshape_in(x, arena, *x, whole.rank + 2, shape, err));
-  CKPT_TRY(ckpt_expr_permute_in(x, arena, *x, order, err));
-  return ckpt_expr_reshape_in(x, arena, *x, whole.rank, whole.shape, err);
-}
-
-static ckpt_status transpose(ckpt_expr **x, ckpt_arena *arena, ckpt_error *err) {
-  static const uint32_t order[] = {1, 0};
-  if ((*x)->rank != 2)
-    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "%u axes, a matrix that is transposed has 2", (*x)->rank);
-  return ckpt_expr_permute_in(x, arena, *x, order, err);
-}
+/* ---- one tensor -------------------------------------------------------------------------------------------------- */
 
 /* What the converter keeps in f32, whatever the outtype: the name is GGUF's. */
 static bool is_f32(const char *name, uint32_t rank) {
@@ -50,11 +28,9 @@ static bool is_f32(const char *name, uint32_t rank) {
          ckpt_text_ends(name, ".ffn_gate_inp.weight");
 }
 
-ckpt_status ckpt_dialect_apply(ckpt_expr **x, ckpt_arena *arena, const ckpt_arch_name *row, const char *name,
-                               uint64_t n_heads, uint64_t n_kv_heads, ckpt_error *err) {
-  if ((row->notes & CKPT_NAME_ROPE_PERMUTE) != 0)
-    CKPT_TRY(interleave(x, arena, (row->notes & CKPT_NAME_KV_HEADS) != 0 ? n_kv_heads : n_heads, err));
-  if ((row->notes & CKPT_NAME_TRANSPOSE) != 0) CKPT_TRY(transpose(x, arena, err));
+ckpt_status ckpt_dialect_apply(ckpt_expr **x, ckpt_arena *arena, const ckpt_dialect_sizes *sizes,
+                               const ckpt_arch_name *row, const char *name, ckpt_error *err) {
+  CKPT_TRY(ckpt_dialect_forth(x, arena, sizes, row, err));
   return is_f32(name, (*x)->rank) ? ckpt_expr_cast_in(x, arena, *x, CKPT_F32, err) : CKPT_OK;
 }
 
@@ -73,19 +49,75 @@ static ckpt_status refuse_extra(const maker *m, const ckpt_tensor *tensor, ckpt_
                    m->arch->name);
 }
 
-static ckpt_status add_tensor(maker *m, const ckpt_tensor *tensor, ckpt_error *err) {
-  uint64_t numbers[2] = {0};
-  const ckpt_arch_name *row = ckpt_arch_match(m->arch, tensor->name, numbers);
-  if (row == NULL || (strchr(row->hf, '#') != NULL && numbers[0] >= m->n_layers)) return refuse_extra(m, tensor, err);
-  if (row->gguf == NULL) return CKPT_OK; /* computed anew by whoever runs the model */
+/* Sizes by which llama.cpp will read it, since a part of a tensor that is cut elsewhere is still some tensor. */
+static ckpt_status check_shape(const maker *m, const ckpt_arch_name *row, const ckpt_tensor *tensor, ckpt_error *err) {
+  const ckpt_arch_shape *shape = ckpt_arch_shape_of(m->arch, row->hf);
+  ckpt_arch_extents extents = {0};
+  if (shape != NULL) ckpt_arch_compare_shape(&extents, shape, m->config, tensor);
+  if (!extents.differs) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "its shape is [%s], config.json says [%s] (%s)", extents.is,
+                   extents.wanted, extents.said);
+}
+
+static ckpt_status read_tensor(ckpt_expr **out, const maker *m, const ckpt_arch_name *row, const ckpt_tensor *tensor,
+                               ckpt_error *err) {
   if (!ckpt_dtype_is_float((ckpt_dtype)tensor->dtype))
     return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "%s is no weight that a GGUF model has",
                      ckpt_dtype_name((ckpt_dtype)tensor->dtype));
+  CKPT_TRY(check_shape(m, row, tensor, err));
+  return ckpt_expr_read_in(out, &m->index->arena, m->from, tensor, err);
+}
+
+static ckpt_status refuse_missing(const maker *m, const char *name, ckpt_error *err) {
+  return ckpt_fail(err, CKPT_ENOTFOUND, m->from->path, name, "is missing: a model of the family %s has it",
+                   m->arch->name);
+}
+
+/* The same tensor of every expert, one below the other. */
+static ckpt_status read_stack(ckpt_expr **out, const maker *m, const ckpt_arch_name *row, uint64_t layer,
+                              ckpt_error *err) {
+  ckpt_arena *arena = &m->index->arena;
+  const uint64_t n = m->sizes.n_experts;
+  ckpt_expr **parts = n > m->from->n_tensors ? NULL : ckpt_arena_array(arena, n, sizeof *parts);
+  if (n > m->from->n_tensors)
+    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "%s says %llu, and there are %u tensors", m->arch->gguf->experts,
+                     (ull)n, m->from->n_tensors);
+  CKPT_TRY_ALLOC(parts, err);
+  for (uint64_t i = 0; i < n; i++) {
+    const char *name = ckpt_arch_fill(row->hf, (uint64_t[2]){layer, i}, arena);
+    CKPT_TRY_ALLOC(name, err);
+    const ckpt_tensor *tensor = ckpt_index_find(m->from, name);
+    if (tensor == NULL) return refuse_missing(m, name, err);
+    CKPT_TRY(ckpt_fail_at(read_tensor(&parts[i], m, row, tensor, err), err, ckpt_index_file_of(m->from, tensor), name));
+  }
+  return ckpt_dialect_stack(out, arena, parts, n, err);
+}
+
+/* Whether a tensor is the copy that the config ties to another, which stands for both. */
+static bool is_tied_copy(const maker *m, const ckpt_arch_name *row) {
+  for (uint32_t i = 0; i < CKPT_MAX_TIES && m->arch->ties[i].kept != NULL; i++)
+    if ((m->from->ties >> i & 1) != 0 && strcmp(m->arch->ties[i].tied, row->hf) == 0) return true;
+  return false;
+}
+
+static ckpt_status add_tensor(maker *m, const ckpt_tensor *tensor, ckpt_error *err) {
+  uint64_t numbers[2] = {0};
+  const ckpt_arch_name *row = ckpt_arch_match(m->arch, tensor->name, numbers);
+  if (row == NULL || (strchr(row->hf, '#') != NULL && numbers[0] >= m->sizes.n_layers))
+    return refuse_extra(m, tensor, err);
+  if ((row->notes & CKPT_NAME_COPY) != 0 && !is_tied_copy(m, row)) return refuse_extra(m, tensor, err);
+  if (row->gguf == NULL) return CKPT_OK; /* computed anew by whoever runs the model, or the copy of another */
+  const bool is_stacked = ckpt_dialect_is_stacked(row);
+  if (is_stacked && numbers[1] >= m->sizes.n_experts) return refuse_extra(m, tensor, err);
+  if (is_stacked && numbers[1] != 0) return CKPT_OK; /* comes with the first */
   const char *name = ckpt_arch_fill(row->gguf, numbers, &m->index->arena);
   CKPT_TRY_ALLOC(name, err);
   ckpt_expr *x;
-  CKPT_TRY(ckpt_expr_read_in(&x, &m->index->arena, m->from, tensor, err));
-  CKPT_TRY(ckpt_dialect_apply(&x, &m->index->arena, row, name, m->n_heads, m->n_kv_heads, err));
+  if (is_stacked)
+    CKPT_TRY(read_stack(&x, m, row, numbers[0], err));
+  else
+    CKPT_TRY(read_tensor(&x, m, row, tensor, err));
+  CKPT_TRY(ckpt_dialect_apply(&x, &m->index->arena, &m->sizes, row, name, err));
   return add(m, name, x, CKPT_ROLE_PARAMETER, err);
 }
 
@@ -102,24 +134,35 @@ static ckpt_status add_made(maker *m, const ckpt_arch_made *made, ckpt_error *er
 
 /* Whether a parameter that the row has may be absent: one of a tie, or one that only some models have. */
 static bool may_lack(const maker *m, const ckpt_arch_name *row) {
-  if (row->role != CKPT_ROLE_PARAMETER || (row->notes & CKPT_NAME_OPTIONAL) != 0 || row->gguf == NULL) return true;
-  for (uint32_t i = 0; i < CKPT_MAX_TIES && m->arch->ties[i].kept != NULL; i++)
-    if ((m->from->ties >> i & 1) != 0 && strcmp(m->arch->ties[i].tied, row->hf) == 0) return true;
-  return false;
+  return row->role != CKPT_ROLE_PARAMETER || (row->notes & CKPT_NAME_OPTIONAL) != 0 || row->gguf == NULL ||
+         is_tied_copy(m, row);
 }
 
 static ckpt_status check_all_there(const maker *m, ckpt_error *err) {
   for (const ckpt_arch_name *row = m->arch->names; row->hf != NULL; row++) {
-    const uint64_t n = strchr(row->hf, '#') == NULL ? 1 : m->n_layers;
-    for (uint64_t i = 0; i < n && !may_lack(m, row); i++) {
+    const uint64_t n = strchr(row->hf, '#') == NULL ? 1 : m->sizes.n_layers;
+    for (uint64_t i = 0; i < n && !may_lack(m, row); i++) { /* of a stack the first: the others were taken with it */
       const char *name = ckpt_arch_fill(row->hf, (uint64_t[2]){i, 0}, &m->index->arena);
       CKPT_TRY_ALLOC(name, err);
-      if (ckpt_index_find(m->from, name) == NULL)
-        return ckpt_fail(err, CKPT_ENOTFOUND, m->from->path, name, "is missing: a model of the family %s has it",
-                         m->arch->name);
+      if (ckpt_index_find(m->from, name) == NULL) return refuse_missing(m, name, err);
     }
   }
   return CKPT_OK;
+}
+
+/* Sums of 1 and small values are not those values any more. */
+static ckpt_status note_sums(const maker *m, ckpt_error *err) {
+  uint64_t numbers[2];
+  size_t n = 0;
+  for (uint32_t i = 0; i < m->from->n_tensors; i++) {
+    const ckpt_tensor *tensor = &m->from->tensors[i];
+    const ckpt_arch_name *row =
+        ckpt_role_is_model((ckpt_role)tensor->role) ? ckpt_arch_match(m->arch, tensor->name, numbers) : NULL;
+    n += row != NULL && (row->notes & CKPT_NAME_PLUS_ONE) != 0;
+  }
+  if (n == 0) return CKPT_OK;
+  return ckpt_index_note(m->index, false, err, "the last bits of %zu norm%s (GGUF has the sums of 1 and their values)",
+                         n, ckpt_plural(n));
 }
 
 static ckpt_status add_all(maker *m, ckpt_error *err) {
@@ -130,7 +173,8 @@ static ckpt_status add_all(maker *m, ckpt_error *err) {
     if (!ckpt_role_is_model((ckpt_role)tensor->role)) continue;
     CKPT_TRY(ckpt_fail_at(add_tensor(m, tensor, err), err, ckpt_index_file_of(m->from, tensor), tensor->name));
   }
-  return check_all_there(m, err);
+  CKPT_TRY(check_all_there(m, err));
+  return note_sums(m, err);
 }
 
 /* ---- the whole --------------------------------------------------------------------------------------------------- */
@@ -156,6 +200,26 @@ static ckpt_status refuse_unknown(const ckpt_index *from, ckpt_error *err) {
                  : "%names=stored writes them as they are called, for no reader in particular");
 }
 
+/* A model that computes something else would run, and say something else. */
+static ckpt_status check_constants(const maker *m, ckpt_error *err) {
+  const ckpt_arch_constant *one = m->arch->gguf->constants;
+  for (; one != NULL && one->config != NULL; one++) {
+    char shown[64];
+    if (!ckpt_config_has(m->config, one->config)) continue;
+    ckpt_config_show(m->config, one->config, shown, sizeof shown);
+    const size_t n = strlen(shown);
+    const char *at = one->values;
+    while (*at != '\0' && (strcspn(at, "|") != n || memcmp(at, shown, n) != 0)) {
+      at += strcspn(at, "|");
+      at += *at == '|';
+    }
+    if (*at == '\0')
+      return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "%s is %s, and llama.cpp computes a %s with %.*s",
+                       one->config, shown, m->arch->name, (int)strcspn(one->values, "|"), one->values);
+  }
+  return CKPT_OK;
+}
+
 static ckpt_status read_numbers(maker *m, ckpt_error *err) {
   const char *class = NULL;
   const char *const *known = m->arch->gguf->classes;
@@ -167,15 +231,18 @@ static ckpt_status read_numbers(maker *m, ckpt_error *err) {
   for (size_t i = 0; i < sizeof quantizers / sizeof *quantizers; i++)
     if (ckpt_config_has(m->config, quantizers[i]))
       return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "its weights are quantized (%s)", quantizers[i]);
-  if (!ckpt_config_extent(m->config, m->arch->gguf->heads, &m->n_heads) ||
-      !ckpt_config_extent(m->config, m->arch->gguf->kv_heads, &m->n_kv_heads) ||
-      !ckpt_config_extent(m->config, m->arch->n_layers, &m->n_layers))
-    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "%s and %s have to be numbers above 0", m->arch->gguf->heads,
-                     m->arch->n_layers);
-  if (m->n_heads > UINT32_MAX || m->n_kv_heads > m->n_heads || m->n_heads % m->n_kv_heads != 0)
-    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "%llu heads of queries for %llu of keys", (ull)m->n_heads,
-                     (ull)m->n_kv_heads);
-  return CKPT_OK;
+  ckpt_dialect_sizes *sizes = &m->sizes;
+  const char *experts = m->arch->gguf->experts;
+  if (!ckpt_config_extent(m->config, m->arch->gguf->heads, &sizes->n_heads) ||
+      !ckpt_config_extent(m->config, m->arch->gguf->kv_heads, &sizes->n_kv_heads) ||
+      !ckpt_config_extent(m->config, m->arch->n_layers, &sizes->n_layers) ||
+      (experts != NULL && !ckpt_config_extent(m->config, experts, &sizes->n_experts)))
+    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "%s%s%s and %s have to be numbers above 0", m->arch->gguf->heads,
+                     experts == NULL ? "" : ", ", experts == NULL ? "" : experts, m->arch->n_layers);
+  if (sizes->n_heads > UINT32_MAX || sizes->n_kv_heads > sizes->n_heads || sizes->n_heads % sizes->n_kv_heads != 0)
+    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "%llu heads of queries for %llu of keys", (ull)sizes->n_heads,
+                     (ull)sizes->n_kv_heads);
+  return check_constants(m, err);
 }
 
 static ckpt_status make(maker *m, const ckpt_index *config_of, const ckpt_side_file *side, ckpt_error *err) {

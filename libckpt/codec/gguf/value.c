@@ -97,6 +97,19 @@ bool ckpt_gguf_value_u32(const ckpt_value *value, uint32_t *out) {
 
 /* ---- from text --------------------------------------------------------------------------------------------------- */
 
+ckpt_status ckpt_gguf_array_count(uint64_t *out, const ckpt_index *index, const ckpt_value *value, ckpt_error *err) {
+  uint8_t head[12];
+  *out = 0;
+  if (value == NULL || value->type != CKPT_GGUF_ARRAY || value->n_bytes < sizeof head) return CKPT_OK;
+  if (value->bytes != NULL)
+    memcpy(head, value->bytes, sizeof head);
+  else
+    CKPT_TRY(ckpt_source_read(value->source != NULL ? value->source : index->source, value->file, value->offset, head,
+                              sizeof head, err));
+  *out = ckpt_le64(head + 4);
+  return CKPT_OK;
+}
+
 ckpt_status ckpt_gguf_value_new(const ckpt_value **out, ckpt_arena *arena, uint32_t type, const void *bytes,
                                 uint64_t n_bytes, ckpt_error *err) {
   ckpt_value *value = ckpt_arena_alloc(arena, sizeof *value);

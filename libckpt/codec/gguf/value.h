@@ -49,6 +49,9 @@ void ckpt_gguf_scalar_text(uint32_t type, const uint8_t *bytes, char out[CKPT_GG
 /* The unsigned value of a scalar of 1 to 4 bytes, as its type has it; false for other types and negative values. */
 bool ckpt_gguf_value_u32(const ckpt_value *value, uint32_t *out);
 
+/* How many elements an array has; *out is 0 for a value of another type. */
+ckpt_status ckpt_gguf_array_count(uint64_t *out, const ckpt_index *index, const ckpt_value *value, ckpt_error *err);
+
 /* A value in memory of this type, from its encoded bytes (copied). */
 ckpt_status ckpt_gguf_value_new(const ckpt_value **out, ckpt_arena *arena, uint32_t type, const void *bytes,
                                 uint64_t n_bytes, ckpt_error *err);

@@ -1,7 +1,7 @@
 /* quantize.c - f32 to block types and back, by the run's backend.
  *
- * A row is quantized by itself, so rows may be cut, stacked and sliced as they like. Weights of importance belong to a
- * place among the rows, so a node that has them stays where it is. Values and scales have to be finite: a NaN in one
+ * A row is quantized by itself, so rows may be cut, stacked and sliced as they like. Of several rows of importance each
+ * belongs to a share of the rows, and is cut with them. Values and scales have to be finite: a NaN in one
  * weight would spoil its whole block. */
 #include <math.h>
 #include <string.h>
@@ -44,13 +44,6 @@ static ckpt_status run_quantize(const ckpt_op_call *call, ckpt_error *err) {
   return quantize_rows(call, 0, (size_t)(call->n_elements / n_per_row), NULL, err);
 }
 
-/* Rows of the last three axes: a stack of matrices, which more axes before them only repeat (ggml's ne[3]). */
-static uint64_t rows_of_stack(const ckpt_expr *x) {
-  uint64_t n = 1;
-  for (uint32_t i = x->rank < 3 ? 0 : x->rank - 3; i + 1 < x->rank; i++) n *= x->shape[i];
-  return n;
-}
-
 /* Rows of one matrix at a time: those have one row of weights. */
 static ckpt_status run_weighted(const ckpt_op_call *call, ckpt_error *err) {
   uint64_t n_per_row = call->node->shape[call->node->rank - 1], n_matrices = call->n_elements_of[1] / n_per_row;
@@ -59,7 +52,7 @@ static ckpt_status run_weighted(const ckpt_op_call *call, ckpt_error *err) {
   if (!ckpt_are_finite(CKPT_F32, importance, (size_t)call->n_elements_of[1]))
     return refuse_value(call, importance, "importance", 0, err);
   uint64_t n_rows = call->n_elements / n_per_row, first = call->begin / n_per_row;
-  uint64_t n_each = rows_of_stack(call->node) / n_matrices;
+  uint64_t n_each = ckpt_rows_of_stack(call->node->rank, call->node->shape) / n_matrices;
   for (uint64_t row = 0, n; row < n_rows; row += n) {
     uint64_t matrix = (first + row) / n_each, n_left = (matrix + 1) * n_each - (first + row);
     n = n_rows - row < n_left ? n_rows - row : n_left;
@@ -74,9 +67,15 @@ static ckpt_status run_dequantize(const ckpt_op_call *call, ckpt_error *err) {
   return CKPT_OK;
 }
 
-const ckpt_op ckpt_op_quantize = {.name = "quantize", .rule = CKPT_RULE_ROW, .wants_finite = true, .run = run_quantize};
-const ckpt_op ckpt_op_quantize_weighted = {
-    .name = "quantize", .rule = CKPT_RULE_ROW, .wants_finite = true, .whole_args = 2, .run = run_weighted};
+const ckpt_op ckpt_op_quantize = {
+    .name = "quantize", .rule = CKPT_RULE_ROW, .is_rowwise = true, .wants_finite = true, .run = run_quantize};
+const ckpt_op ckpt_op_quantize_weighted = {.name = "quantize",
+                                           .rule = CKPT_RULE_ROW,
+                                           .is_rowwise = true,
+                                           .wants_finite = true,
+                                           .whole_args = 2,
+                                           .share_args = 2,
+                                           .run = run_weighted};
 const ckpt_op ckpt_op_dequantize = {
     .name = "dequantize", .rule = CKPT_RULE_FLAT, .is_pointwise = true, .run = run_dequantize};
 
@@ -98,7 +97,7 @@ ckpt_status ckpt_expr_quantize(ckpt_expr **out, ckpt_plan *plan, ckpt_expr *x, c
   uint64_t n_rows = n_per_row == 0 ? 0 : x->n_elements / n_per_row,
            n_matrices = importance->n_elements / (n_per_row + !n_per_row);
   if (importance->dtype != CKPT_F32 || importance->n_elements == 0 || n_per_row == 0 ||
-      importance->n_elements % n_per_row != 0 || rows_of_stack(x) % n_matrices != 0)
+      importance->n_elements % n_per_row != 0 || ckpt_rows_of_stack(x->rank, x->shape) % n_matrices != 0)
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "%llu weight%s of importance (%s) for %llu row%s of %llu",
                      (ull)importance->n_elements, ckpt_plural(importance->n_elements),
                      ckpt_dtype_name((ckpt_dtype)importance->dtype), (ull)n_rows, ckpt_plural(n_rows), (ull)n_per_row);

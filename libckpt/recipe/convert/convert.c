@@ -143,16 +143,18 @@ static bool is_block_nowhere(const ckpt_format *format, const ckpt_expr *expr) {
   return ckpt_dtype_is_block((ckpt_dtype)expr->dtype) && (format->caps.dtypes >> expr->dtype & 1) == 0;
 }
 
-/* Where a reader of the output finds another tensor than is written, a row for its digest. */
+/* Where a reader of the output finds other tensors than are written, rows for their digests. */
 static ckpt_status add_as_read(ckpt_plan *plan, uint32_t sink, uint32_t row, const char *name, const ckpt_index *from,
                                const ckpt_tensor *tensor, ckpt_error *err) {
-  ckpt_expr *expr;
-  uint32_t other;
-  CKPT_TRY(
-      ckpt_dialect_as_read(&expr, plan, plan->outputs[sink].described, name, from, tensor, plan->rows[row].expr, err));
-  if (expr == NULL) return CKPT_OK;
-  CKPT_TRY(ckpt_plan_add_like(plan, CKPT_NO_SINK, tensor->name, expr, tensor, &other, err));
-  plan->rows[row].as_read = other + 1;
+  ckpt_expr **exprs;
+  uint64_t n;
+  uint32_t other = 0;
+  CKPT_TRY(ckpt_dialect_as_read(&exprs, &n, plan, plan->outputs[sink].described, name, from, tensor,
+                                plan->rows[row].expr, err));
+  for (uint64_t i = 0; i < n; i++) {
+    CKPT_TRY(ckpt_plan_add_like(plan, CKPT_NO_SINK, tensor->name, exprs[i], tensor, &other, err));
+    if (i == 0) plan->rows[row].as_read = other + 1;
+  }
   return CKPT_OK;
 }
 
@@ -475,6 +477,15 @@ static bool has_ggml(const ckpt_convert_request *request) {
   return false;
 }
 
+/* A folder's config says what the model is, and a GGUF file that is not what it says has none. */
+static ckpt_status refuse_misfit(const ckpt_convert_request *request, const ckpt_format *to, ckpt_error *err) {
+  const ckpt_index *from = request->from;
+  if (from->misfit == NULL || !to->caps.side_files || from->is_stored || request->keeps_names || request->like != NULL)
+    return CKPT_OK;
+  return ckpt_advise(ckpt_fail(err, CKPT_EUNSUPPORTED, from->path, from->misfit_tensor, "%s", from->misfit), err,
+                     "%names=stored writes its tensors as they are called, without a config.json");
+}
+
 /* What an output is made from: the input, or its GGUF dialect where it is to be a GGUF model and is none yet. */
 static ckpt_status choose_from(const ckpt_index **from, ckpt_plan *plan, const ckpt_convert_request *request,
                                const ckpt_format *to, ckpt_error *err) {
@@ -513,6 +524,7 @@ static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *reque
   ckpt_status status;
   const ckpt_index *from;
   CKPT_TRY(choose_from(&from, plan, request, output->format, err));
+  CKPT_TRY(refuse_misfit(request, output->format, err));
   if (from == request->from)
     CKPT_TRY(carry(plan, sink, request, err));
   else
@@ -520,7 +532,7 @@ static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *reque
   for (uint32_t i = 0; from == plan->dialect && from != NULL && i < from->n_notes; i++)
     CKPT_TRY(ckpt_losses_add(&output->losses, err, "%s", from->notes[i].text));
   if (request->from->stored_form != NULL && request->like == NULL && output->format->caps.side_files)
-    CKPT_TRY(ckpt_dialect_hf_files(output->described, request->from->stored_form, &output->losses, err));
+    CKPT_TRY(ckpt_dialect_hf_files(output->described, request->from, &output->losses, err));
   CKPT_TRY(choose_training(output, request, target->world, err));
   static const ckpt_quantize_options plain = {.allow_requantize = true}; /* to what is no block type */
   static const ckpt_quantize_options converter = {.pure = true, .allow_fallback = true, .keeps_order = true};

@@ -82,14 +82,15 @@ static ckpt_status digest_outputs(ckpt_plan *plan, bool keeps_names, ckpt_error 
   ckpt_status status = CKPT_OK;
   for (uint32_t i = 0; i < plan->n_outputs && status == CKPT_OK; i++) {
     ckpt_index *index = NULL;
-    const ckpt_digest **digests = calloc((size_t)plan->outputs[i].described->n_tensors + 1, sizeof *digests);
-    CKPT_TRY_ALLOC(digests, err);
+    const ckpt_digest **digests = NULL;
     status = reopen(&index, &plan->outputs[i], keeps_names, err);
+    if (status == CKPT_OK) digests = calloc((size_t)index->n_tensors + 1, sizeof *digests);
+    if (status == CKPT_OK && digests == NULL) status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
     if (status == CKPT_OK) plan->outputs[i].read_names = ckpt_arena_copy(&plan->arena, index->names);
     for (uint32_t k = 0; status == CKPT_OK && k < index->n_tensors; k++) {
       const uint32_t row = index->tensors[index->by_name[k]].record->origin, as_read = plan->rows[row].as_read;
       const bool is_other = index->stored_form != NULL && as_read != 0;
-      digests[k] = &plan->rows[is_other ? as_read - 1 : row].digest;
+      digests[k] = &plan->rows[is_other ? as_read - 1 + index->tensors[index->by_name[k]].record->part : row].digest;
     }
     if (status == CKPT_OK) status = ckpt_digest_index(index, digests, &plan->outputs[i].digest, err);
     plan->outputs[i].is_of_none =

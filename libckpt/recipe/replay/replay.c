@@ -132,7 +132,7 @@ static ckpt_status open_inputs(recorded *r, ckpt_error *err) {
   if (r->request.like_path != NULL) CKPT_TRY(open_input(r, &r->like, r->request.like_path, &open, err));
   open.like = r->like;
   open.weights = r->weights;
-  if (strcmp(r->input_names, "stored") == 0 || strcmp(r->input_names, "hf:any/1") == 0) open.naming_revision = 1;
+  open.naming_revision = ckpt_naming_revision(r->input_names);
   CKPT_TRY(open_input(r, &r->from, r->options.input, &open, err));
   if (r->from->stored_form != NULL && strcmp(r->input_names, "stored") == 0) { /* before its family was known */
     ckpt_index_free(r->from);

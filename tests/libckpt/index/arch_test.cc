@@ -28,6 +28,8 @@ TEST(Arch, FindsByModelTypeAndRowName) {
   EXPECT_STREQ(ckpt_arch_find("llama")->name, "llama");
   EXPECT_EQ(ckpt_arch_find("mistral"), ckpt_arch_find("llama"));
   EXPECT_STREQ(ckpt_arch_find("gpt2")->name, "gpt2");
+  for (const char *family : {"qwen2", "qwen3", "mixtral", "gemma2", "gpt_neox"})
+    EXPECT_STREQ(ckpt_arch_find(family)->name, family);
   for (const char *unknown : {"", "Llama", "llama2", "t5"}) EXPECT_EQ(ckpt_arch_find(unknown), nullptr) << unknown;
 }
 
@@ -99,9 +101,11 @@ TEST(Arch, EveryRowIsSoundBothWays) {
     for (const ckpt_arch_name *row = (*arch)->names; row->hf != nullptr; row++) {
       SCOPED_TRACE(row->hf);
       EXPECT_TRUE(hf.insert(row->hf).second);
+      EXPECT_EQ(row->gguf == nullptr, row->role == CKPT_ROLE_BUFFER || (row->notes & CKPT_NAME_COPY) != 0);
       for (const auto &[pattern, seen] : {std::pair(row->gguf, &gguf), std::pair(row->meta, &meta)}) {
         if (pattern == nullptr) continue;
-        EXPECT_EQ(Holes(pattern), Holes(row->hf)) << pattern;
+        const bool is_stack = pattern == row->gguf && Holes(row->hf) == 2;
+        EXPECT_EQ(Holes(pattern) + is_stack, Holes(row->hf)) << pattern;
         EXPECT_TRUE(seen->insert(pattern).second) << pattern;
       }
       EXPECT_TRUE(row->role == CKPT_ROLE_PARAMETER || row->role == CKPT_ROLE_BUFFER);
@@ -168,6 +172,14 @@ TEST(Arch, RowsKnowWhatTransformersWrites) {
   uint64_t numbers[2];
   for (const char *name : llama) EXPECT_NE(ckpt_arch_match(ckpt_arch_find("llama"), name, numbers), nullptr) << name;
   for (const char *name : gpt2) EXPECT_NE(ckpt_arch_match(ckpt_arch_find("gpt2"), name, numbers), nullptr) << name;
+  const std::pair<const char *, const char *> more[] = {
+      {"qwen2", "model.layers.0.self_attn.k_proj.bias"},
+      {"qwen3", "model.layers.0.self_attn.k_norm.weight"},
+      {"mixtral", "model.layers.0.block_sparse_moe.experts.7.w2.weight"},
+      {"gemma2", "model.layers.0.pre_feedforward_layernorm.weight"},
+      {"gpt_neox", "gpt_neox.layers.0.attention.query_key_value.weight"}};
+  for (const auto &[family, name] : more)
+    EXPECT_NE(ckpt_arch_match(ckpt_arch_find(family), name, numbers), nullptr) << name;
   const ckpt_arch_name *mask = ckpt_arch_match(ckpt_arch_find("gpt2"), "transformer.h.3.attn.bias", numbers);
   ASSERT_NE(mask, nullptr);
   EXPECT_EQ(mask->role, CKPT_ROLE_BUFFER);

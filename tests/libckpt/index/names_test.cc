@@ -257,6 +257,23 @@ TEST_F(NamesTest, OlderRulesCallATieByTheFirstName) {
   EXPECT_STREQ(index_->names, "stored");
 }
 
+// A digest from before the family was known is over names by the rules for none.
+TEST_F(NamesTest, OlderRulesKnowNoFamilyOfToday) {
+  for (uint32_t revision : {1u, 2u}) {
+    TearDown();
+    SetUp();
+    index_->naming_revision = revision;
+    SetConfig("{\"model_type\": \"llama\", \"tie_word_embeddings\": true}");
+    uint32_t number = Add("model.embed_tokens.weight");
+    ASSERT_EQ(ckpt_index_alias(index_, number, "lm_head.weight", nullptr), CKPT_OK);
+    Finish();
+    EXPECT_EQ(Name(number), revision == 1 ? "lm_head.weight" : "model.embed_tokens.weight");
+    EXPECT_STREQ(index_->names, revision == 1 ? "stored" : "hf:any/2");
+    EXPECT_EQ(ckpt_naming_revision(index_->names), revision);
+  }
+  EXPECT_EQ(ckpt_naming_revision("hf:llama/1"), 0u);
+}
+
 TEST_F(NamesTest, ABrokenConfigIsNamed) {
   SetConfig("{\"model_type\": \"gpt2\"");
   Add("wte.weight");

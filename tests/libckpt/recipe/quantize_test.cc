@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
+#include <memory>
 
 #include "tests/libckpt/fake/fake_format.h"
 
@@ -176,6 +178,82 @@ TEST_F(Quantize, StackedMatricesAndSlicedRows) {
   EXPECT_EQ(written("rows"), std::vector<uint8_t>(want.begin() + 7 * 144, want.begin() + 12 * 144));
   want.insert(want.end(), more.begin(), more.end());
   EXPECT_EQ(written("stack"), want);
+}
+
+// Experts that are stacked, each with its importance, and any slice of that: all of it larger than the workspace.
+TEST_F(Quantize, StackedExpertsTakeTheirImportanceWithThem) {
+  const size_t n_experts = 6, n_rows = 96, n = 2048;
+  const ckpt_dtype type = CKPT_Q3_K;
+  Array x = values({n_experts, n_rows, n}), importance = values({n_experts, n});
+  for (size_t i = 0; i < importance.bytes.size(); i += 4) importance.bytes[i + 3] &= 0x7f;
+  std::vector<Array> parts;
+  std::vector<ckpt_expr *> experts;
+  for (size_t i = 0; i < n_experts; i++) {
+    parts.push_back(zeros(CKPT_F32, {1, n_rows, n}));
+    memcpy(parts[i].bytes.data(), &x.bytes[parts[i].bytes.size() * i], parts[i].bytes.size());
+  }
+  for (const Array &part : parts) experts.push_back(memory(part));
+  add_output(plan_, &sink_, &format, 1, 0);
+  ckpt_expr *stack = nullptr;
+  ASSERT_EQ(ckpt_expr_concat(&stack, plan_, experts.data(), n_experts, 0, &err_), CKPT_OK);
+  ckpt_expr *all = quantize(stack, type, memory(importance)), *some = nullptr, *rows = nullptr, *flat = nullptr,
+            *within = nullptr, *moved = nullptr;
+  const uint64_t shape[2] = {n_experts * n_rows, n};
+  const uint32_t order[3] = {1, 0, 2};
+  add("all", all);
+  ASSERT_EQ(ckpt_expr_slice(&some, plan_, all, 0, 2, 3, &err_), CKPT_OK);
+  add("some", some);
+  ASSERT_EQ(ckpt_expr_slice(&rows, plan_, all, 1, 5, 7, &err_), CKPT_OK);
+  add("rows", rows);
+  ASSERT_EQ(ckpt_expr_reshape(&flat, plan_, all, 2, shape, &err_), CKPT_OK);
+  ASSERT_EQ(ckpt_expr_slice(&within, plan_, flat, 0, n_rows + 3, 90, &err_), CKPT_OK);
+  add("within", within); /* rows of the second expert */
+  ASSERT_EQ(ckpt_expr_slice(&some, plan_, all, 0, 4, 1, &err_), CKPT_OK);
+  ASSERT_EQ(ckpt_expr_permute(&moved, plan_, some, order, &err_), CKPT_OK);
+  add("moved", moved);
+  ASSERT_EQ(run(UINT64_C(3) << 20), CKPT_OK) << text_of(err_);
+  const std::vector<uint8_t> want = quantized(x, type, &importance, n_experts).bytes;
+  const size_t expert = want.size() / n_experts, row = expert / n_rows;
+  auto from = [&](size_t begin, size_t size) {
+    return std::vector<uint8_t>(want.begin() + static_cast<ptrdiff_t>(begin),
+                                want.begin() + static_cast<ptrdiff_t>(begin + size));
+  };
+  EXPECT_EQ(written("all"), want);
+  EXPECT_EQ(written("some"), from(2 * expert, 3 * expert));
+  EXPECT_EQ(written("within"), from(expert + 3 * row, 90 * row));
+  EXPECT_EQ(written("moved"), from(4 * expert, expert));
+  std::vector<uint8_t> sliced;
+  for (size_t i = 0; i < n_experts; i++) {
+    const std::vector<uint8_t> part = from(i * expert + 5 * row, 7 * row);
+    sliced.insert(sliced.end(), part.begin(), part.end());
+  }
+  EXPECT_EQ(written("rows"), sliced);
+}
+
+// Mixtral's experts: planned, not run, so that nothing is ever read of what is merely zero.
+TEST_F(Quantize, MixtralsExpertsFitWithImportance) {
+  const size_t n_experts = 8;
+  const uint64_t shape[3] = {1, 14336, 4096};
+  const std::unique_ptr<void, decltype(&free)> zero(calloc(shape[1] * shape[2], 2), free);
+  Array weights = values({n_experts, 4096});
+  std::vector<ckpt_expr *> experts(n_experts);
+  for (ckpt_expr *&x : experts) {
+    ASSERT_EQ(ckpt_expr_memory(&x, plan_, CKPT_BF16, 3, shape, zero.get(), &err_), CKPT_OK);
+    ASSERT_EQ(ckpt_expr_cast(&x, plan_, x, CKPT_F32, &err_), CKPT_OK);
+  }
+  ckpt_expr *stack = nullptr, *part = nullptr;
+  ASSERT_EQ(ckpt_expr_concat(&stack, plan_, experts.data(), n_experts, 0, &err_), CKPT_OK);
+  ckpt_expr *all = quantize(stack, CKPT_Q4_K, memory(weights));
+  ASSERT_EQ(ckpt_expr_slice(&part, plan_, all, 1, 1000, 7168, &err_), CKPT_OK);
+  add_output(plan_, &sink_, &format, 1, 0);
+  add("all", all);
+  add("part", part);
+  ckpt_run_options o = {};
+  o.struct_size = sizeof o;
+  o.memory = UINT64_C(128) << 20;
+  o.n_threads = 2;
+  ASSERT_EQ(ckpt_plan_prepare(plan_, &o, &err_), CKPT_OK) << text_of(err_);
+  EXPECT_LE(plan_->peak, o.memory);
 }
 
 TEST_F(Quantize, RefusesWhatBlocksCannotHold) {

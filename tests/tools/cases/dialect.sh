@@ -31,3 +31,31 @@ try convert model -o q.safetensors --dtype q8_0 --quiet
 try convert model -o f16.gguf --dtype f16 --plan --quiet | tail -1 | sed "s/memory .*, about/memory M, about/"
 try convert out/hf/model.safetensors -o no.gguf
 try quantize out/hf/model.safetensors -o like.gguf --like model --type Q8_0 --allow-fallback --quiet
+
+# Of a family that became known later: manifests and receipts from before say hf:any/2 or stored, and stay checkable.
+cp -r $DATA/dialect/qwen2 qwen
+try hash qwen -o manifest.json
+for names in hf:any/2 stored; do
+  sed "s|hf:qwen2/1|$names|" manifest.json > older.json
+  try verify qwen --manifest older.json --quiet
+done
+try hash qwen --names stored -o stored.json
+try verify qwen --manifest stored.json --quiet
+try convert qwen -o copy.safetensors --dtype f16 --receipt receipt.json --quiet
+sed "s|hf:qwen2/1|stored|" receipt.json > older.json
+try verify copy.safetensors --receipt older.json --quiet
+
+# Experts are stacked in GGUF, and come back one by one; what was read back is told in the same run.
+cp -r $DATA/dialect/mixtral mixtral
+try quantize mixtral -o 'mixtral-{type}.gguf' -o mixtral.gguf --type Q8_0 --quiet
+try hash mixtral-Q8_0.gguf mixtral.gguf
+try ls mixtral.gguf --names stored --match 'blk.0.ffn_*'
+try diff mixtral mixtral.gguf --cast f32 --quiet
+try cat mixtral.gguf 'model.layers.1.block_sparse_moe.experts.2.w2.weight[3:5,0:3]'
+try cat mixtral 'model.layers.1.block_sparse_moe.experts.2.w2.weight[3:5,0:3]'
+
+# Gemma's norms are rounded, since GGUF has their sums with 1; of no family, nothing is made that nobody can load.
+cp -r $DATA/dialect/gemma2 gemma
+try convert gemma -o gemma.gguf 2>&1 | grep 'not written'
+try convert mixtral.gguf -o three.gguf --set llama.expert_count=3 --quiet
+try convert three.gguf -o none

@@ -4,7 +4,7 @@ mkdir one two
 python3 "$DATA/../tools/tiny.py" one/model.safetensors "$tensors" 'model.norm.weight F32 2 1'
 python3 "$DATA/../tools/tiny.py" two/model.safetensors 'lm_head.weight F32 3,2 1,2,3' "$tensors" 'model.norm.weight F32 2 1'
 python3 "$DATA/../tools/tiny.py" other.safetensors 'lm_head.weight F32 3,2 1,2,4' "$tensors" 'model.norm.weight F32 2 1'
-echo '{"model_type": "qwen2", "tie_word_embeddings": true}' | tee one/config.json >two/config.json
+echo '{"model_type": "cohere", "tie_word_embeddings": true}' | tee one/config.json >two/config.json
 run() {
   echo "\$ ckpt $*"
   ckpt "$@" 2>&1 | grep -v 'peak memory'
