@@ -32,7 +32,7 @@ CASES = {
     "convert over a file": ("convert IN -o o.safetensors --force", {"o.safetensors": "old"}),
     "convert to a torch file": ("convert IN -o o.pt --threads 2", {}),
     "convert over a torch file": ("convert IN -o o.pt --force", {"o.pt": "old"}),
-    "convert to a GGUF file": ("convert IN -o o.gguf --set a=1 --threads 2", {}),
+    "convert to a GGUF file": ("convert IN -o o.gguf --set a=1 --names stored --threads 2", {}),
     "convert from a GGUF file": ("convert GGUF -o o.gguf --force --remove array.text", {"o.gguf": "old"}),
     "convert an ONNX model": ("convert ONNX -o o.onnx --force", {"o.onnx": "old"}),
     "put an ONNX model's data outside": ("convert ONNX -o o.onnx --external-data --force", {"o.onnx": "old"}),

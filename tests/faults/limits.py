@@ -56,7 +56,7 @@ def check_streams(base):
         if os.path.exists(out):
             problems.append("convert%s with stdout closed: wrote %s" % (options, out))
         check("convert to a full stdout", run(["bash", "-c", convert + ">/dev/full"]), 1, "cannot write the result",
-              "note: %s: is written, whole" % out)
+              "ckpt: warning: %s: is written, whole" % out)
         check("what was written", run([CKPT, "diff", LLAMA, out]), 0)
         os.remove(out)
     for redirection, status in ((">/dev/full", 1), (">&-", 1), ("2>/dev/full", 0), ("2>&-", 0), ("<&-", 0)):

@@ -105,7 +105,7 @@ def planned_bytes(*arguments):
     """What --plan says that a run holds: its buffers, its plan and its indexes."""
     with tempfile.TemporaryFile() as said:  # rows are many, and children begin with what this script has
         subprocess.run([CKPT, *arguments, "--plan", "--json"], stdout=said, check=True)
-        said.seek(-1000, os.SEEK_END)
+        said.seek(-min(1000, said.seek(0, os.SEEK_END)), os.SEEK_END)
         return int(re.search(rb'"peak_bytes": ?([0-9]+)', said.read()).group(1))
 
 

@@ -50,7 +50,6 @@ struct ckpt_zip {
   item *items;
   uint32_t *by_name; /* numbers, by hash and then name */
   uint32_t n;
-  bool has_sums;
   uint64_t start, first, directory; /* in the file */
   bool has_end64;
   uint16_t made_by, needed; /* as the zip64 end has them */
@@ -376,7 +375,6 @@ static ckpt_status read_archive(ckpt_zip *zip, slice *s, ckpt_error *err) {
     return ckpt_fail(err, CKPT_EFORMAT, path_of(s), NULL, "the zip directory does not have the %llu byte%s it claims",
                      (ull)dir.n_bytes, ckpt_plural(dir.n_bytes));
   for (uint32_t i = 0; i < zip->n; i++) CKPT_TRY(read_local(s, &zip->items[i], dir.offset, err));
-  for (uint32_t i = 0; i < zip->n; i++) zip->has_sums = zip->has_sums || zip->items[i].entry.crc32 != 0;
   return check_all(zip, s, err);
 }
 
@@ -434,8 +432,6 @@ uint64_t ckpt_zip_start(const ckpt_zip *zip) { return zip->start; }
 uint64_t ckpt_zip_first(const ckpt_zip *zip) { return zip->first; }
 
 uint64_t ckpt_zip_directory(const ckpt_zip *zip) { return zip->directory; }
-
-bool ckpt_zip_has_sums(const ckpt_zip *zip) { return zip->has_sums; }
 
 uint32_t ckpt_zip_count(const ckpt_zip *zip) { return zip->n; }
 

@@ -54,9 +54,6 @@ ckpt_status ckpt_zip_open(ckpt_zip **out, ckpt_source *source, uint32_t file, ui
                           uint64_t max_bytes, ckpt_error *err);
 void ckpt_zip_free(ckpt_zip *zip); /* as above */
 
-/* Whether any entry has a checksum: PyTorch can be told to record none, which are zeros. */
-bool ckpt_zip_has_sums(const ckpt_zip *zip);
-
 /* Where the directory begins, in the file. */
 uint64_t ckpt_zip_directory(const ckpt_zip *zip);
 

@@ -501,6 +501,17 @@ static ckpt_status choose_from(const ckpt_index **from, ckpt_plan *plan, const c
   return CKPT_OK;
 }
 
+/* A dtype that config.json cannot name is for files alone. */
+static ckpt_status check_nameable(const ckpt_output *output, ckpt_dtype dtype, const char *path, ckpt_error *err) {
+  if (config_dtype(dtype) != NULL || !output->format->caps.side_files ||
+      ckpt_index_side_file(output->described, "config.json") == NULL)
+    return CKPT_OK;
+  return ckpt_fail(err, CKPT_EUNSUPPORTED, path, NULL,
+                   "config.json has no name for %s, no model can be loaded in it (a file, -o "
+                   "NAME.safetensors, can hold it)",
+                   ckpt_dtype_name(dtype));
+}
+
 static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *request, const ckpt_convert_target *target,
                               bool is_quantized, uint64_t *n_steps, ckpt_error *err) {
   const ckpt_convert_options *options = request->options;
@@ -561,12 +572,7 @@ static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *reque
   if (options->n_casts != 0) CKPT_TRY_GOTO(refuse_untying(output, request->from, err));
   const ckpt_dtype most = most_written(&t);
   output->options.dtype_written = is_quantized ? NULL : config_dtype(most);
-  if (t.is_cast[most] && config_dtype(most) == NULL && output->format->caps.side_files &&
-      ckpt_index_side_file(output->described, "config.json") != NULL)
-    CKPT_TRY_GOTO(ckpt_fail(err, CKPT_EUNSUPPORTED, target->path, NULL,
-                            "config.json has no name for %s, no model can be loaded in it (a file, -o "
-                            "NAME.safetensors, can hold it)",
-                            ckpt_dtype_name(most)));
+  if (t.is_cast[most]) CKPT_TRY_GOTO(check_nameable(output, most, target->path, err));
   if (output->described->n_tensors == 0 && request->from->n_tensors != 0)
     status = ckpt_fail(err, CKPT_ENOTFOUND, request->from->path, NULL, "no tensor is left to write (%u in the input)",
                        request->from->n_tensors);

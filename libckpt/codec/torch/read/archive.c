@@ -64,7 +64,7 @@ static ckpt_status check_record(archive *a, const ckpt_zip_entry *entry, ckpt_er
   uint8_t window[WINDOW_BYTES];
   uint32_t sum = 0;
   ckpt_status status = CKPT_OK;
-  if (!ckpt_zip_has_sums(a->zip)) return CKPT_OK;
+  if (entry->crc32 == 0) return CKPT_OK; /* none is carried */
   for (uint64_t at = 0; at < entry->n_bytes && status == CKPT_OK; at += WINDOW_BYTES) {
     const size_t n = entry->n_bytes - at < WINDOW_BYTES ? (size_t)(entry->n_bytes - at) : WINDOW_BYTES;
     status = ckpt_reader_read(&reader, &extent, 1, at, window, n, err);
@@ -146,7 +146,7 @@ static ckpt_status locate(void *arg, ckpt_torch_storage *storages, uint32_t n, c
     storage->extent = extent_of(a, entry);
     storage->is_big_endian = a->is_big_endian;
     a->used[a->n_used++] = entry;
-    if (!ckpt_zip_has_sums(a->zip) || entry->n_bytes == 0) continue;
+    if (entry->crc32 == 0) continue; /* none is carried */
     const ckpt_stored_record row = ckpt_stored_record_of(a->file, entry->offset, entry->n_stored, entry->n_bytes,
                                                          entry->crc32, entry->name + a->n_root + 1);
     CKPT_TRY(ckpt_source_add_record(a->source, &row, err));

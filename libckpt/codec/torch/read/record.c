@@ -140,7 +140,7 @@ static void take_layout(ckpt_record *out, const ckpt_record_layout *layout) {
 }
 
 static ckpt_status read_pickle(ckpt_record_layout *out, ckpt_source *source, uint32_t file, const ckpt_zip_entry *entry,
-                               bool has_sums, ckpt_error *err) {
+                               ckpt_error *err) {
   const char *path = ckpt_source_path(source, file);
   if (entry == NULL || entry->method != CKPT_ZIP_STORED || entry->n_bytes > PICKLE_BYTES)
     return ckpt_fail(err, CKPT_EUNSUPPORTED, path, NULL, "a torch.save archive %s",
@@ -150,7 +150,8 @@ static ckpt_status read_pickle(ckpt_record_layout *out, ckpt_source *source, uin
   uint8_t few[1024], *bytes = entry->n_bytes <= sizeof few ? few : malloc((size_t)entry->n_bytes);
   CKPT_TRY_ALLOC(bytes, err);
   ckpt_status status = ckpt_source_read(source, file, entry->offset, bytes, (size_t)entry->n_bytes, err);
-  const uint32_t sum = status == CKPT_OK && has_sums ? ckpt_crc32(0, bytes, (size_t)entry->n_bytes) : entry->crc32;
+  const bool has_sum = status == CKPT_OK && entry->crc32 != 0;
+  const uint32_t sum = has_sum ? ckpt_crc32(0, bytes, (size_t)entry->n_bytes) : entry->crc32;
   if (sum != entry->crc32)
     status = ckpt_source_refuse_record(source, file, NULL, entry->name, sum, entry->crc32, entry->n_bytes, err);
   if (status == CKPT_OK) status = take_pickle(out, bytes, (size_t)entry->n_bytes, path, err);
@@ -181,9 +182,9 @@ static ckpt_status find_in(ckpt_record *out, ckpt_record_layout *layout, const c
   out->n_stored = data->n_stored;
   out->n_bytes = data->n_bytes;
   out->is_deflated = data->method == CKPT_ZIP_DEFLATED;
-  out->has_crc32 = ckpt_zip_has_sums(zip);
+  out->has_crc32 = data->crc32 != 0;
   out->crc32 = data->crc32;
-  CKPT_TRY(read_pickle(layout, source, file, pickle, out->has_crc32, err));
+  CKPT_TRY(read_pickle(layout, source, file, pickle, err));
   take_layout(out, layout);
   return CKPT_OK;
 }
