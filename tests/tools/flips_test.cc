@@ -33,6 +33,9 @@ struct Case {
   const char *before = "", *after = "";  // of a file: a text that is another first, as long
 };
 
+// The name alone: a listing of the tests is then the same every time.
+void PrintTo(const Case &one, std::ostream *out) { *out << one.name; }
+
 const Case kCases[] = {
     {"safetensors", "safetensors/names.safetensors", 400},
     {"gguf", "gguf/whole.gguf", 400, "tokenizer.ggml.tokens", "tokenizer.ggml.others"},
