@@ -342,7 +342,7 @@ void ckpt_index_note_left(ckpt_index *index, const char *head) {
 
 bool ckpt_note_is_warning(const ckpt_note *note) {
   const bool is_unread = note->kind == CKPT_NOTE_UNREAD || note->kind == CKPT_NOTE_STATE_LEFT;
-  return note->is_problem || is_unread || note->left != NULL;
+  return note->is_problem || is_unread || note->kind == CKPT_NOTE_DOUBT || note->left != NULL;
 }
 
 ckpt_status ckpt_index_problem(ckpt_index *index, uint32_t file, ckpt_error *err, const char *format, ...) {

@@ -199,7 +199,7 @@ static ckpt_status say_cast_states(ckpt_output *output, const ckpt_name_list *st
   CKPT_TRY(ckpt_index_note(output->described, false, err,
                            "a pattern casts %zu tensor%s of the optimizer (%s): a run that goes on from %s is another",
                            states->n, ckpt_plural(states->n), states->text, states->n == 1 ? "it" : "them"));
-  return CKPT_OK;
+  return ckpt_index_note_is(output->described, CKPT_NOTE_DOUBT, NULL, err);
 }
 
 static ckpt_status add_rows(ckpt_plan *plan, uint32_t sink, const ckpt_index *from, ckpt_selection *selection,
