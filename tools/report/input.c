@@ -109,11 +109,12 @@ static ckpt_status merge_adapters(ckpt_input *out, const ckpt_args *args, uint32
 }
 
 ckpt_open_options ckpt_input_options(const ckpt_args *args, bool stored_names) {
-  return (ckpt_open_options){.struct_size = sizeof(ckpt_open_options),
-                             .stored_names = stored_names,
-                             .allow_corrupt = ckpt_args_has(args, "allow-corrupt"),
-                             .corrupt = ckpt_report_corrupt,
-                             .corrupt_arg = (void *)(uintptr_t)args};
+  return (ckpt_open_options){
+      .struct_size = sizeof(ckpt_open_options),
+      .stored_names = stored_names,
+      .allow_corrupt = ckpt_verb_takes(args->verb, "allow-corrupt") && ckpt_args_has(args, "allow-corrupt"),
+      .corrupt = ckpt_report_corrupt,
+      .corrupt_arg = (void *)(uintptr_t)args};
 }
 
 ckpt_status ckpt_input_open(ckpt_input *out, const ckpt_args *args, uint32_t number, ckpt_error *err) {

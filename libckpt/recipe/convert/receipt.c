@@ -292,6 +292,7 @@ typedef struct other_digests {
 
 /* That of the input which an option names. */
 static const ckpt_digest *digest_of(const other_digests *digests, const ckpt_option *option) {
+  if (digests == NULL) return NULL;
   if (option->place == CKPT_PLACE_QUANTIZE) return &digests->imatrix;
   const bool is_graph = option->offset == offsetof(ckpt_convert_options, graph);
   return is_graph ? &digests->graph : &digests->graph_weights;
