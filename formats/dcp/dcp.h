@@ -42,7 +42,7 @@ typedef struct ckpt_dcp_table {
   uint32_t n_bits;
 } ckpt_dcp_table;
 
-/* How many names something is said of, and the first. */
+/* How many names a message is about, and the first. */
 typedef struct ckpt_dcp_count {
   uint64_t n;
   const char *first; /* of the metadata's arena */

@@ -96,7 +96,7 @@ typedef struct opened {
   ckpt_extent extent;
   ckpt_tensor_record record;
   ckpt_tensor tensor;
-  ckpt_record found; /* of what is not compressed */
+  ckpt_record found; /* where the item is not compressed */
   ckpt_record_layout layout;
 } opened;
 

@@ -1,6 +1,6 @@
 /* model.c - what the metadata of a GGUF file says of the model against its tensors, for `verify`: how many blocks there
  * are, how wide the embedding is, how many tokens it has. llama.cpp counts on these, whatever the architecture, and
- * refuses a model whose tensors are others; of those that this rule is not of nothing is said. */
+ * refuses a model whose tensors are others; other families are left alone. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
