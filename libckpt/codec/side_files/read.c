@@ -2,11 +2,11 @@
  *
  * Carried as bytes: every regular file down to three folders below the root, but for weights of any format (one of them
  * was read, the others are copies of the same model; a small file of torch's without tensors is none), dot files,
- * checkpoints inside the folder, and files above 2 GiB, which optimizer states and modules may well have. The folders that
- * modules.json names (sentence-transformers) are parts of the model, and go whole. Any other folder with weights that
- * are not read stays whole: its config alone is of no use. So does the config of an adapter whose weights stay. Links to
- * folders are not followed: they lead in circles. Nothing that is left out goes unmentioned, but for dot files and byte
- * code. */
+ * checkpoints inside the folder, and files above 2 GiB, which optimizer states and modules may well have. The folders
+ * that modules.json names (sentence-transformers) are parts of the model, and go whole. Any other folder with weights
+ * that are not read stays whole: its config alone is of no use. So does the config of an adapter whose weights stay.
+ * Links to folders are not followed: they lead in circles. Nothing that is left out goes unmentioned, but for dot files
+ * and byte code. */
 #include "libckpt/codec/side_files/side_files.h"
 
 #include <fnmatch.h>
@@ -61,7 +61,7 @@ typedef struct side_reader {
   size_t n_read;
   size_t n_carried, n_listed, n_looked_at; /* files; entries of the folders entered so far; files that were read */
   names weights, folders, training, checkpoints, left, tokenizer; /* folders: with weights in them */
-  bool has_looked; /* the folder in hand, with all below it, has no weights but those that go along */
+  bool has_looked;                  /* the folder in hand, with all below it, has no weights but those that go along */
   const char *modules[MAX_MODULES]; /* folders that are parts of the model */
   size_t n_modules;
   bool has_other_adapter; /* whose weights lie beside those that were read */
@@ -117,8 +117,8 @@ static ckpt_status write_note(const side_reader *r, const names *list, const cha
   CKPT_TRY(ckpt_index_note(r->index, is_problem, err, "%s %s%s", said, list->text, more));
   if (of == NULL) return CKPT_OK;
   ckpt_note *note = &r->index->notes[r->index->n_notes - 1];
-  note->left = ckpt_arena_printf(&r->index->arena, "%zu %s%s%s (%s%s)", list->n, list == &r->folders ? "folder" : "file",
-                                 ckpt_plural(list->n), of, list->text, more);
+  note->left = ckpt_arena_printf(&r->index->arena, "%zu %s%s%s (%s%s)", list->n,
+                                 list == &r->folders ? "folder" : "file", ckpt_plural(list->n), of, list->text, more);
   CKPT_TRY_ALLOC(note->left, err);
   if (list == &r->training) note->kind = CKPT_NOTE_STATE_LEFT;
   return CKPT_OK;
