@@ -172,10 +172,6 @@ static ckpt_status check_forms(const job *j, ckpt_error *err) {
       return ckpt_args_fail(j->args, err, "writes one file, and %s would be a folder (name it *.safetensors or *.gguf)",
                             output->path);
     CKPT_TRY(check_same_names(j, output, err));
-    if (output->format->caps.graph && output->described->graph == NULL)
-      return ckpt_fail(err, CKPT_EUNSUPPORTED, j->input.index->path, NULL,
-                       "has no graph, and nobody can run an %s model without one (--graph MODEL.onnx)",
-                       output->format->name);
     if (j->writing->is_folder && named != NULL && !named->caps.is_folder)
       return ckpt_args_fail(j->args, err, "writes a folder, and %s is named as a file", output->path);
     if (j->writing->is_whole && output->format->caps.ranks)

@@ -47,7 +47,8 @@ typedef struct ckpt_adapter_effect {
 
 /* Opens n adapters of a base, which is a finished index and outlives them; options may be NULL. Fails as ckpt_open
  * does, with EINVAL for an option or a scale, and with EFORMAT, EUNSUPPORTED, EVALUE and ENOTFOUND for what it does not
- * merge: the message names the adapter's tensor. Reads all of each adapter, for its digest and to find what is not finite. */
+ * merge: the message names the adapter's tensor. Reads all of each adapter, for its digest and to find what is not
+ * finite. */
 ckpt_status ckpt_adapters_open(ckpt_adapters **out, const ckpt_index *base, const ckpt_adapter_request *requests,
                                uint32_t n, const ckpt_adapter_options *options, ckpt_error *err);
 void ckpt_adapters_free(ckpt_adapters *adapters); /* NULL is fine */

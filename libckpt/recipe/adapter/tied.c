@@ -128,7 +128,7 @@ static ckpt_status untie(ckpt_adapters *all, const pair *p, ckpt_error *err) {
     CKPT_TRY(ckpt_grow(&all->untied, all->n_untied, &all->untied_capacity, sizeof *all->untied, err));
     all->untied[all->n_untied++] = names[i];
   }
-  return ckpt_adapters_note(all, err, "'%s' and '%s' are two tensors now (--tied untie)", names[0], names[1]);
+  return ckpt_adapters_note(all, err, "'%s' and '%s' were tied, and are two tensors now", names[0], names[1]);
 }
 
 /* Rows that were trained alone are both modules' rows. */
@@ -152,7 +152,7 @@ static ckpt_status decide(ckpt_adapters *all, const pair *p, ckpt_error *err) {
   bool is_same = n_kept == n_tied, has_rows_alone = n_kept != 0 && n_tied == 0;
   if (n_kept == 0 && n_tied == 0) return CKPT_OK;
   const ckpt_change *first = n_kept != 0 ? kept : tied;
-  if (is_asked(all, "error")) return refuse(all, p, first, "no tied weight may change (--tied error)", err);
+  if (is_asked(all, "error")) return refuse(all, p, first, "no tied weight may change", err);
   for (uint32_t i = 0; i < n_kept; i++) has_rows_alone = has_rows_alone && kept[i].rows != NULL;
   if (has_rows_alone) return share_rows(all, p, kept, n_kept, err);
   for (uint32_t i = 0; is_same && i < n_kept; i++) CKPT_TRY(same_change(&is_same, all, &kept[i], &tied[i], err));
