@@ -92,13 +92,11 @@ ckpt_status ckpt_input_split_adapter(ckpt_adapter_request *out, const char *text
 
 static ckpt_status merge_all(ckpt_input *out, const ckpt_args *args, const ckpt_adapter_request *requests, uint32_t n,
                              ckpt_error *err) {
-  static const char *const tied[] = {"keep", "untie", "error"};
-  const char *asked = ckpt_args_text(args, "tied", "keep");
-  ckpt_adapter_options options = {.allow_noop = ckpt_args_has(args, "allow-noop"),
-                                  .allow_partial = ckpt_args_has(args, "allow-partial")};
+  ckpt_adapter_options options = {0};
   ckpt_index *merged;
-  for (uint32_t i = 0; i < sizeof tied / sizeof *tied; i++)
-    if (strcmp(asked, tied[i]) == 0) options.tied = (ckpt_adapter_tied)i;
+  for (uint32_t i = 0; i < args->n_options; i++)
+    if (args->options[i].option->place == CKPT_PLACE_ADAPTER)
+      ckpt_arg_fill(ckpt_option_member(args->options[i].option, &options), &args->options[i]);
   CKPT_TRY(ckpt_adapters_open(&out->adapters, out->index, requests, n, &options, err));
   CKPT_TRY(ckpt_adapters_merge(&merged, out->adapters, err));
   out->base = out->index;
