@@ -143,6 +143,37 @@ TEST_F(Train, FollowsTheTrainer) {
   json_decref(golden);
 }
 
+// Labels are smoothed as transformers does it, on any ranks, and in evaluations.
+TEST_F(Train, SmoothsLabelsAsTheTrainer) {
+  json_t *golden = json_load_file((data_folder + "smoothed.json").c_str(), 0, nullptr);
+  ASSERT_NE(golden, nullptr);
+  for (const std::string family : {"gpt2", "llama"})
+    for (const char *how : {"4", "1 --gradient_accumulation_steps 2 --ranks 2 --stage 2"}) {
+      const std::string out = family + how[0];
+      const Outcome done = train(
+          out,
+          "--max_steps 12 --weight_decay 0.1 --lr_scheduler_type cosine --warmup_steps 4 --adam_beta2 0.95 --quiet "
+          "--label_smoothing_factor 0.1 --train_sampling_strategy sequential --save_strategy no --eval_strategy "
+          "steps --eval_steps 12 --eval-data " +
+              data_folder + "eval.jsonl --per_device_train_batch_size " + how,
+          family);
+      ASSERT_EQ(done.code, 0) << done.text;
+      const json_t *curve = json_object_get(json_object_get(golden, "curves"), family.c_str());
+      const auto rows = log(out);
+      ASSERT_EQ(rows.size(), 12u);
+      for (size_t i = 0; i < rows.size(); i++) {
+        const json_t *step = json_array_get(json_object_get(curve, "steps"), i);
+        const double loss = json_number_value(json_object_get(step, "loss"));
+        const double norm = json_number_value(json_object_get(step, "grad_norm"));
+        EXPECT_NEAR(rows[i].loss, loss, 1e-6 * loss) << out << " " << i;
+        EXPECT_NEAR(rows[i].norm, norm, 1e-5 * norm) << out << " " << i;
+      }
+      const double wanted = json_number_value(json_object_get(curve, "eval_loss"));
+      EXPECT_NEAR(log(out, "eval_loss").at(0).loss, wanted, 1e-5 * wanted) << out;
+    }
+  json_decref(golden);
+}
+
 // ---- ranks ----------------------------------------------------------------------------------------------------------
 
 TEST_F(Train, AnyRanksAndStagesGiveTheCurveOfOne) {
