@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "libckpt/base/error.h"
+#include "libckpt/plan/plan.h"
 #include "trainer/loop/job.h"
 
 /* A plan of one file, which must not be one that the run reads. */

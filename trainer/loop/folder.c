@@ -113,7 +113,8 @@ ckpt_status ckpt_job_prepare_folder(ckpt_job *job, ckpt_error *err) {
     return ckpt_fail(err, CKPT_EEXIST, o->output, NULL,
                      "it is there already (--resume last goes on from it, --force moves it aside)");
   if (o->resume != NULL && has_run && !has_a_run(job))
-    return ckpt_fail(err, CKPT_EEXIST, o->output, NULL, "it holds other files, and no run to go on in (give another -o)");
+    return ckpt_fail(err, CKPT_EEXIST, o->output, NULL,
+                     "it holds other files, and no run to go on in (give another -o)");
   if (o->resume == NULL && has_run) CKPT_TRY(move_aside(job, o->output, err));
   return make_folders(o->output, err);
 }
@@ -180,7 +181,6 @@ static bool is_leftover(int folder, const char *entry) {
   ckpt_c_snprintf(name, sizeof name, "%.*s", (int)(end - entry - 1), entry + 1);
   return (strcmp(name, CKPT_FINAL) == 0 || step_of(&step, name, prefix)) && ckpt_temporary_is_left(folder, entry, name);
 }
-
 
 static ckpt_status remove_leftovers(const ckpt_job *job, ckpt_error *err) {
   DIR *folder = opendir(job->options->output);
