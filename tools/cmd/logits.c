@@ -320,11 +320,11 @@ const ckpt_verb ckpt_verb_logits = {
         "logits MODEL -f IDS.jsonl -o OUT",
     .summary = "logits of given token ids",
     .details =
-        "Runs the model in f32, whatever its weights are stored as (--dtype bf16: its products in bf16), and writes the tensor `logits` of shape "
-        "(sequences, "
-        "positions, vocabulary). Sequences of several lengths are filled up with zeros, and the tensor `lengths` says "
-        "how many positions each has. Models: LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, GPT2LMHeadModel; "
-        "others are refused by name. The same command gives the same bits for any --threads.\n\n"
+        "Runs the model in f32, whatever its weights are stored as (--dtype bf16: its products in bf16), and writes "
+        "the tensor `logits` of shape (sequences, positions, vocabulary). Sequences of several lengths are filled up "
+        "with zeros, and the tensor `lengths` says how many positions each has. Models: LlamaForCausalLM, "
+        "MistralForCausalLM, Qwen2ForCausalLM, GPT2LMHeadModel; others are refused by name. The same command gives "
+        "the same bits for any --threads.\n\n"
         "  ckpt logits llama/ --ids 1,15043,3186 -o out.safetensors && ckpt cat out.safetensors 'logits[0,-1,:8]'",
     .json =
         "{\"status\",\"output\",\"device\",\"architecture\",\"shape\",\"notes\":[]}; --plan: {\"status\",\"tape\","

@@ -427,10 +427,10 @@ const ckpt_verb ckpt_verb_ppl = {
     .summary = "perplexity of a text, and divergence from a reference",
     .details =
         "The gate before deployment. MODEL and REF are of any format and of a family that runs; weights stay as they "
-        "are stored and count as f32, blocks are dequantized exactly; --dtype bf16 multiplies in bf16. REF runs beside MODEL, window by window. --scoring llama counts as "
-        "llama-perplexity does: the second half of each window, with BOS first where the tokenizer says so. A gate "
-        "that is missed is exit 1; what is no number, or fewer than two windows, passes none. The same command gives "
-        "the same bits for any --threads.\n\n"
+        "are stored and count as f32, blocks are dequantized exactly; --dtype bf16 multiplies in bf16. REF runs "
+        "beside MODEL, window by window. --scoring llama counts as llama-perplexity does: the second half of each "
+        "window, with BOS first where the tokenizer says so. A gate that is missed is exit 1; what is no number, or "
+        "fewer than two windows, passes none. The same command gives the same bits for any --threads.\n\n"
         "  ckpt ppl model-Q4_K_M.gguf --against release-hf/ -f eval.txt --max-kl 0.02",
     .json =
         "{\"status\",\"n_tokens\",\"n_windows\",\"ppl\",\"ppl_stderr\",\"nll\",\"ref_ppl\",\"ppl_ratio\","

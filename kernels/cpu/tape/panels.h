@@ -20,8 +20,10 @@ typedef struct operand {
   size_t panel_bytes; /* 0: it is taken as it lies */
 } operand;
 
+/* A size in whole lines of 64 bytes. */
 static inline size_t whole_lines(size_t n_bytes) { return (n_bytes + 63) / 64 * 64; }
 
+/* Whether it needs a panel, and how large. */
 static inline void make_operand(operand *o, size_t element_bytes) {
   const bool is_ready = o->dtype == o->wanted && (!o->rounds || o->wanted == CKPT_BF16);
   o->panel_bytes = is_ready ? 0 : whole_lines(o->rows * o->columns * element_bytes);
