@@ -26,6 +26,8 @@ typedef struct ckpt_change {
 } ckpt_change;
 
 typedef struct ckpt_opened_adapter {
+  const char *path; /* as it was given */
+  uint32_t request;
   ckpt_index *index;
   ckpt_peft peft;
   ckpt_digest digest;
