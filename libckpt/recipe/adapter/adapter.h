@@ -12,7 +12,7 @@ typedef struct ckpt_adapters ckpt_adapters;
 
 /* One adapter of a merge. */
 typedef struct ckpt_adapter_request {
-  const char *path; /* a folder that PEFT saved */
+  const char *path; /* a folder that PEFT saved, or an adapter of llama.cpp's */
   double scale;     /* its updates are multiplied with */
 } ckpt_adapter_request;
 
@@ -25,8 +25,9 @@ typedef enum ckpt_adapter_tied {
 
 typedef struct ckpt_adapter_options {
   ckpt_adapter_tied tied;
-  bool allow_noop;    /* an adapter may change nothing: every B is zero */
-  bool allow_partial; /* modules that the config targets may lack an update */
+  bool allow_noop;         /* an adapter may change nothing: every B is zero */
+  bool allow_partial;      /* modules that the config targets may lack an update */
+  const ckpt_index *first; /* the first adapter, opened, which outlives them; NULL: its path is opened */
 } ckpt_adapter_options;
 
 /* One adapter, as receipts state it; borrowed from the adapters. */
