@@ -2,6 +2,7 @@
 """Curves of the real Trainer on tiny models: what ckpt-train has to follow.
 
     make_training_curves.py         writes tests/data/training/{gpt2,llama,mistral,qwen2}/, rows.jsonl and curves.json
+    make_training_curves.py --smoothed     smoothed.json alone: label_smoothing_factor
 
 Rows come in the order of the file (train_sampling_strategy sequential); batches of 2, accumulated twice, the last ones of
 an epoch uneven. GPT-2's loss type is given, since the Trainer otherwise counts its targets wrongly. Made with torch 2.15
@@ -11,6 +12,7 @@ import json
 import os
 import random
 import shutil
+import sys
 import tempfile
 
 import torch
@@ -84,7 +86,24 @@ def train(name, config, data):
     return {"steps": keep.logs, "eval_loss": evaluation["eval_loss"]}
 
 
+SMOOTHED = dict(label_smoothing_factor=0.1, max_steps=12)
+
+
+def smoothed():
+    wanted, out = os.path.join(HERE, "smoothed.json"), tempfile.mkdtemp()
+    globals()["HERE"] = out
+    ARGUMENTS.update(SMOOTHED)
+    curves = {name: train(name, CONFIGS[name], rows()) for name in ("gpt2", "llama")}
+    with open(wanted, "w", encoding="utf-8") as file:
+        json.dump({"arguments": ARGUMENTS, "curves": curves}, file, indent=0)
+        file.write("\n")
+    shutil.rmtree(out)
+
+
 def main():
+    if sys.argv[1:] == ["--smoothed"]:
+        smoothed()
+        return
     os.makedirs(HERE, exist_ok=True)
     data = rows()
     for name, part in (("rows.jsonl", data), ("eval.jsonl", data[:11])):

@@ -134,7 +134,8 @@ ckpt_status wanted(const ckpt_format *format, const std::string &input, bool sto
   const auto cell = refused_cells().find({format->name, input});
   const bool is_listed = cell != refused_cells().end() &&
                          (cell->second == "both" || cell->second == (stored_names ? "stored" : "canonical"));
-  return is_listed || is_refused(format, input) ? CKPT_EUNSUPPORTED : CKPT_OK;
+  const bool has_no_graph = format->caps.graph; /* none of these inputs is an ONNX model */
+  return is_listed || has_no_graph || is_refused(format, input) ? CKPT_EUNSUPPORTED : CKPT_OK;
 }
 
 // A run of DeepSpeed is never refused, and rows name what there is.

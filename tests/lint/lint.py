@@ -196,7 +196,14 @@ def spelling(path, text, code):
         yield text.count("\n") + 1, "no newline at the end"
 
 
-RULES = (file_length, function_length, calls, raw_product, comments, phrases, opening, spelling)
+def options(path, text, code):
+    """The library's messages name fields; the tool adds the option."""
+    if path.startswith(("libckpt/", "formats/")) and path.endswith((".c", ".h")):
+        for match in re.finditer(r'"[^"\n]*--[a-z]', text):
+            yield line_of(text, match.start()), "a message of the library names an option of the tool"
+
+
+RULES = (file_length, function_length, calls, raw_product, comments, phrases, opening, spelling, options)
 TEXT_RULES = (phrases, spelling)  # for files that are not C
 
 

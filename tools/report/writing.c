@@ -120,6 +120,7 @@ static ckpt_status make_request(job *j, ckpt_error *err) {
   j->options.stored_names = j->input.index->is_stored;
   j->request = (ckpt_convert_request){.verb = args->verb->name,
                                       .from = j->input.index,
+                                      .adapters = j->input.adapters,
                                       .like = j->input.like,
                                       .like_path = like == NULL ? NULL : like->text,
                                       .graph = j->graph,
@@ -141,8 +142,6 @@ static ckpt_status check_apart(const job *j, const char *option, const char *pat
 
 static ckpt_status plan_receipt(job *j, ckpt_error *err) {
   const char *path = ckpt_args_text(j->args, "receipt", NULL), *trace = ckpt_args_text(j->args, "trace", NULL);
-  if (path != NULL && j->input.adapters != NULL)
-    return ckpt_args_fail(j->args, err, "--receipt with --adapter: receipts do not record adapters in this version");
   if (trace != NULL) CKPT_TRY(ckpt_plan_keeps_apart(j->plan, trace, err));
   if (trace != NULL) CKPT_TRY(check_apart(j, "trace", trace, err));
   if (trace != NULL && path != NULL && ckpt_is_same_path(path, trace))
@@ -173,10 +172,6 @@ static ckpt_status check_forms(const job *j, ckpt_error *err) {
       return ckpt_args_fail(j->args, err, "writes one file, and %s would be a folder (name it *.safetensors or *.gguf)",
                             output->path);
     CKPT_TRY(check_same_names(j, output, err));
-    if (output->format->caps.graph && output->described->graph == NULL)
-      return ckpt_fail(err, CKPT_EUNSUPPORTED, j->input.index->path, NULL,
-                       "has no graph, and nobody can run an %s model without one (--graph MODEL.onnx)",
-                       output->format->name);
     if (j->writing->is_folder && named != NULL && !named->caps.is_folder)
       return ckpt_args_fail(j->args, err, "writes a folder, and %s is named as a file", output->path);
     if (j->writing->is_whole && output->format->caps.ranks)

@@ -63,9 +63,11 @@ typedef struct ckpt_token_batch {
   const int32_t *positions; /* NULL: 0, 1, ... in each row */
   const int32_t *documents; /* attention stays within one number; NULL: a row is one document */
   const uint8_t *mask;      /* 0: padding; NULL: none */
-  uint64_t dropout_key;     /* of the step: what dropout draws under while training */
-  uint32_t first_row;       /* number of row 0 in the step: the same row draws the same in any batch and rank */
-  float *logits;            /* out: n_rows * length * vocabulary, or NULL: none are kept */
+  double
+      label_smoothing;  /* share of the mean over the vocabulary in each log p, as transformers' LabelSmoother has it */
+  uint64_t dropout_key; /* of the step: what dropout draws under while training */
+  uint32_t first_row;   /* number of row 0 in the step: the same row draws the same in any batch and rank */
+  float *logits;        /* out: n_rows * length * vocabulary, or NULL: none are kept */
   float *log_probabilities; /* out: n_rows * length, log p of each target, 0 where there is none; or NULL */
 } ckpt_token_batch;
 

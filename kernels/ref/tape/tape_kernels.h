@@ -165,14 +165,16 @@ typedef struct ckpt_add_args {
   void *y;
 } ckpt_add_args;
 
-/* loss, over rows: log_probability[r] = log softmax(logits[r])[targets[r]], 0 where the target is negative. With
- * has_gradient the logits become scale * (softmax - one-hot), or zeros where there is no target. */
+/* loss, over rows: log_probability[r] = log softmax(logits[r])[targets[r]], 0 where the target is negative; of it and
+ * of the mean over the vocabulary the share 1 - smoothing and smoothing. With has_gradient the logits become scale *
+ * (softmax - one-hot, smoothed as well), or zeros where there is no target. */
 typedef struct ckpt_loss_args {
   void *logits, *log_probability;
   const int32_t *targets;
   size_t n_columns;
   double scale;
   bool has_gradient;
+  double smoothing; /* 0: none */
 } ckpt_loss_args;
 
 /* adamw, over elements: one step. keep: 1 - learning rate * decay; rate1, rate2: 1 - beta; size: learning rate / first

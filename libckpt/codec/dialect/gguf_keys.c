@@ -339,11 +339,25 @@ static ckpt_status set_bool(const setter *s, const ckpt_arch_key *key, ckpt_erro
   return ckpt_gguf_set_scalar(s->index, full, CKPT_GGUF_BOOL, value, err);
 }
 
+/* llama.cpp takes a window of its own where no key says one: without any it is as long as the context. */
+static ckpt_status set_window(const setter *s, const ckpt_arch_key *key, ckpt_error *err) {
+  uint64_t n = 0;
+  if (is_null(s->config, key->config)) {
+    if (!ckpt_config_extent(s->config, "max_position_embeddings", &n))
+      return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL,
+                       "%s is null, and llama.cpp takes a number of its own then (no max_position_embeddings)",
+                       key->gguf);
+    return set_own_u32(s, key->gguf, n, err);
+  }
+  return ckpt_config_extent(s->config, key->config, &n) ? set_own_u32(s, key->gguf, n, err) : CKPT_OK;
+}
+
 static ckpt_status set_key(const setter *s, const ckpt_arch_key *key, ckpt_error *err) {
   uint64_t whole;
   switch (key->kind) {
     case CKPT_KEY_U32:
       return ckpt_config_extent(s->config, key->config, &whole) ? set_own_u32(s, key->gguf, whole, err) : CKPT_OK;
+    case CKPT_KEY_WINDOW: return set_window(s, key, err);
     case CKPT_KEY_F32:
     case CKPT_KEY_THETA: return set_number(s, key, err);
     case CKPT_KEY_BOOL: return set_bool(s, key, err);

@@ -2,10 +2,11 @@
  *
  * Carried as bytes: every regular file down to three folders below the root, but for weights of any format (one of them
  * was read, the others are copies of the same model; a small file of torch's without tensors is none), dot files,
- * checkpoints inside the folder, and files above 2 GiB, which optimizer states may well have. The folders that
- * modules.json names (sentence-transformers) are parts of the model, and go whole; of an adapter whose weights stay
- * here, its config stays too. Links to folders are not followed: they lead in circles. Nothing that is left out goes
- * unmentioned, but for dot files and byte code. */
+ * checkpoints inside the folder, and files above 2 GiB, which optimizer states and modules may well have. The folders
+ * that modules.json names (sentence-transformers) are parts of the model, and go whole. Any other folder with weights
+ * that are not read stays whole: its config alone is of no use. So does the config of an adapter whose weights stay.
+ * Links to folders are not followed: they lead in circles. Nothing that is left out goes unmentioned, but for dot files
+ * and byte code. */
 #include "libckpt/codec/side_files/side_files.h"
 
 #include <fnmatch.h>
@@ -59,7 +60,8 @@ typedef struct side_reader {
   char **read; /* sorted names of the files that were read as weights */
   size_t n_read;
   size_t n_carried, n_listed, n_looked_at; /* files; entries of the folders entered so far; files that were read */
-  names weights, training, checkpoints, left, tokenizer;
+  names weights, folders, training, checkpoints, left, tokenizer; /* folders: with weights in them */
+  bool has_looked;                  /* the folder in hand, with all below it, has no weights but those that go along */
   const char *modules[MAX_MODULES]; /* folders that are parts of the model */
   size_t n_modules;
   bool has_other_adapter; /* whose weights lie beside those that were read */
@@ -115,8 +117,8 @@ static ckpt_status write_note(const side_reader *r, const names *list, const cha
   CKPT_TRY(ckpt_index_note(r->index, is_problem, err, "%s %s%s", said, list->text, more));
   if (of == NULL) return CKPT_OK;
   ckpt_note *note = &r->index->notes[r->index->n_notes - 1];
-  note->left =
-      ckpt_arena_printf(&r->index->arena, "%zu file%s%s (%s%s)", list->n, ckpt_plural(list->n), of, list->text, more);
+  note->left = ckpt_arena_printf(&r->index->arena, "%zu %s%s%s (%s%s)", list->n,
+                                 list == &r->folders ? "folder" : "file", ckpt_plural(list->n), of, list->text, more);
   CKPT_TRY_ALLOC(note->left, err);
   if (list == &r->training) note->kind = CKPT_NOTE_STATE_LEFT;
   return CKPT_OK;
@@ -136,12 +138,20 @@ static bool was_read_below(const side_reader *r, const char *path) {
   return false;
 }
 
-/* Whether a path is in a folder that is a part of the model. */
+/* Whether a path is that of a folder which is a part of the model, or in one. */
 static bool is_in_module(const side_reader *r, const char *path) {
   for (size_t i = 0; i < r->n_modules; i++) {
     const size_t n = strlen(r->modules[i]);
-    if (strncmp(path, r->modules[i], n) == 0 && path[n] == '/') return true;
+    if (strncmp(path, r->modules[i], n) == 0 && (path[n] == '/' || path[n] == '\0')) return true;
   }
+  return false;
+}
+
+/* Whether such a folder is below another one. */
+static bool has_module(const side_reader *r, const char *path) {
+  const size_t n = strlen(path);
+  for (size_t i = 0; i < r->n_modules; i++)
+    if (strncmp(r->modules[i], path, n) == 0 && r->modules[i][n] == '/') return true;
   return false;
 }
 
@@ -205,20 +215,28 @@ static bool is_plain(side_reader *r, const ckpt_entry *entry, const char *path) 
   return ckpt_torch_is_plain_file(r->index, ckpt_source_root(r->index->source), path);
 }
 
+/* An empty file of a rank that had nothing to save. */
+static bool is_empty(const ckpt_entry *entry) { return entry->n_bytes == 0 && matches(rank_patterns, entry->name); }
+
+/* Whether a file holds weights that were not read, and is no part of the model. */
+static bool is_other_weights(side_reader *r, const ckpt_entry *entry, const char *path) {
+  return !was_read(r, path) && !is_empty(entry) && !ckpt_side_file_is_training(path) &&
+         matches(weight_patterns, entry->name) && !is_in_module(r, path) && !is_plain(r, entry, path);
+}
+
 /* A regular file, by its name in its folder and its path below the root. */
 static ckpt_status take_file(side_reader *r, const ckpt_entry *entry, const char *path, ckpt_error *err) {
-  if (was_read(r, path) || (entry->n_bytes == 0 && matches(rank_patterns, entry->name))) return CKPT_OK;
+  if (was_read(r, path) || is_empty(entry)) return CKPT_OK;
   bool is_training = ckpt_side_file_is_training(path);
   if (matches(parts_patterns, entry->name)) {
     add_name(was_followed(r) ? &r->checkpoints : &r->training, path, "");
-  } else if (!is_training && matches(weight_patterns, entry->name) && !is_in_module(r, path) &&
-             !is_plain(r, entry, path)) {
+  } else if (!r->has_looked && is_other_weights(r, entry, path)) {
     add_name(&r->weights, path, "");
   } else if (r->has_other_adapter && strcmp(path, "adapter_config.json") == 0) {
     add_name(&r->left, path, " (of an adapter that is not read)");
   } else if (matches(script_patterns, entry->name)) {
     add_name(&r->left, path, "");
-  } else if (!is_training && entry->n_bytes > MAX_SIDE_BYTES) {
+  } else if (!is_training && entry->n_bytes > MAX_SIDE_BYTES && !is_in_module(r, path)) {
     add_name(&r->left, path, " (larger than 2 GiB)");
   } else if (r->n_carried == MAX_SIDE_FILES) {
     add_name(&r->left, path, "");
@@ -234,6 +252,53 @@ static ckpt_status take_file(side_reader *r, const ckpt_entry *entry, const char
   return CKPT_OK;
 }
 
+static bool is_skipped(const ckpt_entry *entry) {
+  return entry->name[0] == '.' || strcmp(entry->name, "__pycache__") == 0;
+}
+
+/* Whether a folder is a save or a checkpoint of its own, which is named and not looked into. */
+static bool is_own(const char *name) { return matches(parts_folders, name) || matches(checkpoint_folders, name); }
+
+/* Looks for other weights in a folder and below it, as far as files in it are carried. */
+static ckpt_status find_weights(side_reader *r, const char *sub, int depth, bool *has, ckpt_error *err) {
+  ckpt_entry *entries = NULL;
+  size_t n_entries = 0;
+  ckpt_status status;
+  char path[PATH_MAX];
+  CKPT_TRY_GOTO(ckpt_list(&entries, &n_entries, ckpt_source_root(r->index->source), sub, err));
+  r->n_listed += n_entries;
+  for (size_t i = 0; i < n_entries && !*has && r->n_listed <= MAX_LISTED; i++) {
+    const ckpt_entry *entry = &entries[i];
+    const int n = snprintf(path, sizeof path, "%s/%s", sub, entry->name);
+    if (is_skipped(entry) || n < 0 || (size_t)n >= sizeof path) continue;
+    if (entry->is_file)
+      *has = is_other_weights(r, entry, path);
+    else if (entry->is_folder && !entry->is_link && !is_own(entry->name) && depth < MAX_DEPTH)
+      CKPT_TRY_GOTO(find_weights(r, path, depth + 1, has, err));
+  }
+done:
+  ckpt_list_free(entries, n_entries);
+  return status;
+}
+
+static ckpt_status take_folder(side_reader *r, const char *sub, int depth, ckpt_error *err);
+
+/* A folder below the root: where weights in it are not read it stays whole, unless others in it are, or go along. */
+static ckpt_status take_below(side_reader *r, const char *path, int depth, ckpt_error *err) {
+  const bool had_looked = r->has_looked;
+  const size_t n_listed = r->n_listed;
+  bool has = false;
+  if (!had_looked && !is_in_module(r, path) && !has_module(r, path) && !was_read_below(r, path)) {
+    CKPT_TRY(find_weights(r, path, depth, &has, err));
+    r->has_looked = r->n_listed <= MAX_LISTED; /* else its files are looked at one by one */
+    if (!has) r->n_listed = n_listed;          /* they are listed again */
+  }
+  if (has) add_name(&r->folders, path, "/");
+  const ckpt_status status = has ? CKPT_OK : take_folder(r, path, depth, err);
+  r->has_looked = had_looked;
+  return status;
+}
+
 /* Everything in the folder `sub` below the root ("" for the root), which is `depth` folders down. */
 static ckpt_status take_folder(side_reader *r, const char *sub, int depth, ckpt_error *err) {
   ckpt_entry *entries = NULL;
@@ -245,7 +310,7 @@ static ckpt_status take_folder(side_reader *r, const char *sub, int depth, ckpt_
   if (sub[0] == '\0') CKPT_TRY_GOTO(look_ahead(r, entries, n_entries, err));
   for (size_t i = 0; i < n_entries; i++) {
     const ckpt_entry *entry = &entries[i];
-    if (entry->name[0] == '.' || strcmp(entry->name, "__pycache__") == 0) continue;
+    if (is_skipped(entry)) continue;
     int n = snprintf(path, sizeof path, "%s%s%s", sub, sub[0] == '\0' ? "" : "/", entry->name);
     if (n < 0 || (size_t)n >= sizeof path)
       add_name(&r->left, entry->name, " (path too long)");
@@ -264,7 +329,7 @@ static ckpt_status take_folder(side_reader *r, const char *sub, int depth, ckpt_
     else if (depth == MAX_DEPTH || r->n_listed > MAX_LISTED)
       add_name(&r->left, path, depth == MAX_DEPTH ? "/ (too deep)" : "/ (too many files before it)");
     else
-      CKPT_TRY_GOTO(take_folder(r, path, depth + 1, err));
+      CKPT_TRY_GOTO(take_below(r, path, depth + 1, err));
   }
 done:
   ckpt_list_free(entries, n_entries);
@@ -287,6 +352,8 @@ static ckpt_status take_all(side_reader *r, ckpt_error *err) {
   CKPT_TRY(take_folder(r, "", 0, err));
   CKPT_TRY(
       write_note(r, &r->weights, "also holds other weights, not read or carried:", " of other weights", false, err));
+  CKPT_TRY(write_note(r, &r->folders, "also holds folders with other weights, not read or carried:",
+                      " with other weights", false, err));
   CKPT_TRY(
       write_note(r, &r->training, "also holds training state, not read or carried:", " of training state", false, err));
   CKPT_TRY(write_note(r, &r->checkpoints, "also holds other checkpoints:", NULL, false, err));

@@ -73,14 +73,18 @@ done:
   return status;
 }
 
-static ckpt_status open_one(ckpt_adapters *all, const ckpt_adapter_request *request, ckpt_error *err) {
-  ckpt_opened_adapter *out = &all->list[all->n];
+/* Request `number`, with the path in the arena of all. */
+static ckpt_status open_one(ckpt_adapters *all, const ckpt_adapter_request *request, uint32_t number, ckpt_error *err) {
+  ckpt_opened_adapter *out = &all->list[number];
   const ckpt_open_options options = {.struct_size = sizeof options, .stored_names = true};
   const ckpt_hash_options hash = {.struct_size = sizeof hash, .include = "all"};
   out->scale = request->scale;
+  out->request = number;
+  out->path = ckpt_arena_copy(&all->arena, request->path);
+  CKPT_TRY_ALLOC(out->path, err);
   if (!isfinite(request->scale))
     return ckpt_fail(err, CKPT_EINVAL, request->path, NULL, "a scale of %g", request->scale);
-  out->index = all->n == 0 ? all->options.first : NULL;
+  out->index = number == 0 ? all->options.first : NULL;
   if (out->index == NULL) {
     CKPT_TRY(ckpt_open(&out->opened, request->path, &options, err));
     out->index = out->opened;
@@ -151,9 +155,19 @@ static ckpt_status find_changes(ckpt_adapters *all, ckpt_error *err) {
   return ckpt_changes_check_vocabulary(all, err);
 }
 
+static ckpt_status check_options(const ckpt_adapter_options *options, ckpt_error *err) {
+  const char *tied = options->tied == NULL ? "keep" : options->tied;
+  if (strcmp(tied, "keep") != 0 && strcmp(tied, "untie") != 0 && strcmp(tied, "error") != 0)
+    return ckpt_fail_option(err, CKPT_EINVAL, NULL, "tied", "'%.80s' is none of keep, untie and error", tied);
+  if (options->combine != NULL && strcmp(options->combine, "cat") != 0)
+    return ckpt_fail_option(err, CKPT_EINVAL, NULL, "combine", "'%.80s' is not cat", options->combine);
+  return CKPT_OK;
+}
+
 ckpt_status ckpt_adapters_open(ckpt_adapters **out, const ckpt_index *base, const ckpt_adapter_request *requests,
                                uint32_t n, const ckpt_adapter_options *options, ckpt_error *err) {
   ckpt_status status = CKPT_OK;
+  if (options != NULL) CKPT_TRY(check_options(options, err));
   ckpt_adapters *all = calloc(1, sizeof *all);
   CKPT_TRY_ALLOC(all, err);
   all->base = base;
@@ -165,7 +179,7 @@ ckpt_status ckpt_adapters_open(ckpt_adapters **out, const ckpt_index *base, cons
     goto done;
   }
   for (; all->n < n && status == CKPT_OK; all->n++) /* what was opened is released, too */
-    status = open_one(all, &requests[all->n], err);
+    status = open_one(all, &requests[all->n], all->n, err);
   if (status != CKPT_OK) goto done;
   qsort(all->list, n, sizeof *all->list, by_digest);
   status = find_changes(all, err);
@@ -192,13 +206,20 @@ void ckpt_adapters_free(ckpt_adapters *adapters) {
   free(adapters);
 }
 
+const ckpt_index *ckpt_adapters_base(const ckpt_adapters *adapters) { return adapters->base; }
+
+const ckpt_adapter_options *ckpt_adapters_options(const ckpt_adapters *adapters) { return &adapters->options; }
+
 /* ---- what they do ------------------------------------------------------------------------------------------------ */
 
 bool ckpt_adapters_at(const ckpt_adapters *adapters, uint32_t i, ckpt_adapter_info *info) {
   if (i >= adapters->n) return false;
   const ckpt_opened_adapter *adapter = &adapters->list[i];
-  *info = (ckpt_adapter_info){
-      .path = adapter->index->path, .scale = adapter->scale, .digest = adapter->digest, .index = adapter->index};
+  *info = (ckpt_adapter_info){.path = adapter->path,
+                              .request = adapter->request,
+                              .scale = adapter->scale,
+                              .digest = adapter->digest,
+                              .index = adapter->index};
   return true;
 }
 

@@ -27,6 +27,8 @@ typedef struct ckpt_change {
 } ckpt_change;
 
 typedef struct ckpt_opened_adapter {
+  const char *path; /* as it was given */
+  uint32_t request;
   const ckpt_index *index;    /* under PEFT's names */
   ckpt_index *opened, *under; /* what is released with it: the index itself, and the file of llama.cpp's under it */
   ckpt_peft peft;

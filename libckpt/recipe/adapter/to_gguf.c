@@ -243,7 +243,7 @@ static ckpt_status make(maker *m, const ckpt_index *adapter, ckpt_error *err) {
 
 ckpt_status ckpt_adapter_to_gguf(ckpt_index **out, const ckpt_index *adapter, const ckpt_index *base, ckpt_error *err) {
   const ckpt_adapter_request request = {.path = adapter->path, .scale = 1};
-  const ckpt_adapter_options options = {.tied = CKPT_TIED_UNTIE, /* refused here, in other words */
+  const ckpt_adapter_options options = {.tied = "untie", /* refused here, in other words */
                                         .allow_noop = true,
                                         .allow_partial = true,
                                         .first = adapter};

@@ -551,6 +551,20 @@ static ckpt_status check_nameable(const ckpt_output *output, ckpt_dtype dtype, c
                    ckpt_dtype_name(dtype));
 }
 
+/* A graph goes into formats that have one, and what they write is run by one: the input's own or another model's. */
+static ckpt_status check_graph(const ckpt_output *output, const ckpt_convert_request *request, ckpt_error *err) {
+  const bool takes = output->format->caps.graph;
+  if (request->graph != NULL && !takes)
+    return ckpt_fail_option(err, CKPT_EINVAL, output->path, "graph", "%s has none (it is for *.onnx)",
+                            output->format->name);
+  if (request->graph != NULL && request->graph->graph == NULL)
+    return ckpt_fail_option(err, CKPT_EINVAL, request->graph->path, "graph", "%s", "it has no graph");
+  if (!takes || request->graph != NULL || request->from->graph != NULL) return CKPT_OK;
+  return ckpt_advise(ckpt_fail(err, CKPT_EUNSUPPORTED, request->from->path, NULL,
+                               "has no graph, and nobody can run an %s model without one", output->format->name),
+                     err, "%graph=MODEL.onnx");
+}
+
 static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *request, const ckpt_convert_target *target,
                               bool is_quantized, uint64_t *n_steps, ckpt_error *err) {
   const ckpt_convert_options *options = request->options;
@@ -566,9 +580,7 @@ static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *reque
   output->options.values = target->values;
   if (links(&target->values)) output->options.folder = request->folder;
   if (links(&target->values) && !request->discards) CKPT_TRY(set_folder(plan, output, err));
-  if (request->graph != NULL && !output->format->caps.graph)
-    return ckpt_fail_option(err, CKPT_EINVAL, target->path, "graph", "%s has none (it is for *.onnx)",
-                            output->format->name);
+  CKPT_TRY(check_graph(output, request, err));
   ckpt_selection *selection = NULL;
   totals t = {0};
   ckpt_status status;

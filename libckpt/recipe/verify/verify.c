@@ -195,7 +195,7 @@ ckpt_status ckpt_verify_manifest(ckpt_findings *findings, const ckpt_index *inde
                                expected->n_not_read == 1 ? "" : ", ..."));
   if (expected->n_exclude != 0)
     CKPT_TRY(ckpt_findings_add(findings, err, CKPT_UNPROVEN, NULL, NULL,
-                               "values: %s leaves tensors out (--exclude %s%s)", expected_path, expected->exclude[0],
+                               "values: %s leaves tensors out (exclude %s%s)", expected_path, expected->exclude[0],
                                expected->n_exclude == 1 ? "" : " ..."));
   for (size_t i = 0; i < expected->n_not_read; i++) {
     const char *name = expected->not_read[i];

@@ -79,7 +79,7 @@ TEST(OnnxBounds, WhatWouldNotBeReadIsNotWritten) {
   auto with_metadata = [&](const std::string &entries) {
     std::string header = R"({"__metadata__":{)" + entries + R"(},"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})";
     spill(folder / "a.safetensors", safetensors(header, "1"));
-    const std::string said = convert(folder / "a.safetensors", folder / "a.onnx");
+    const std::string said = convert_bare(folder / "a.safetensors", folder / "a.onnx");
     if (said.empty()) {
       must_open(folder / "a.onnx");
       std::filesystem::remove(folder / "a.onnx");
@@ -120,7 +120,7 @@ TEST(OnnxBounds, KeysOfMetadataAreReadOnce) {
                                              entry("onnx.opset.ai.onnx", "99") + entry("onnx.infer", "kept") +
                                              field(8, std::string("\x10\x05", 2))));
   ASSERT_EQ(convert(folder / "m.onnx", folder / "m.safetensors"), "");
-  ASSERT_EQ(convert(folder / "m.safetensors", folder / "again.onnx"), "");
+  ASSERT_EQ(convert_bare(folder / "m.safetensors", folder / "again.onnx"), "");
   ASSERT_EQ(convert(folder / "m.onnx", folder / "same.onnx"), "");
   EXPECT_EQ(slurp(folder / "same.onnx"), slurp(folder / "m.onnx"));
   IndexPointer index = must_open(folder / "m.onnx");
@@ -265,7 +265,7 @@ TEST(OnnxBounds, KeysOfAnotherModelSayNothing) {
       safetensors(R"({"__metadata__":{"onnx.ir_version":"99","onnx.opset.ai.onnx":"99","onnx.opset.x":"1","by":"me"},)"
                   R"("w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
                   "1234"));
-  ASSERT_EQ(convert(folder / "a.safetensors", folder / "a.onnx"), "");
+  ASSERT_EQ(convert_bare(folder / "a.safetensors", folder / "a.onnx"), "");
   IndexPointer index = must_open(folder / "a.onnx");
   EXPECT_STREQ(ckpt_index_metadata(index.get(), "onnx.ir_version"), "4");
   EXPECT_STREQ(ckpt_index_metadata(index.get(), "onnx.opset.ai.onnx"), "9");

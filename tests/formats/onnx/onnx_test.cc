@@ -61,7 +61,7 @@ TEST(Onnx, OpeningReadsNoData) {
                        std::to_string(n) + "]}}";
   spill(folder / "large.safetensors", safetensors(header, ""));
   std::filesystem::resize_file(folder / "large.safetensors", 8 + header.size() + n);
-  ASSERT_EQ(convert(folder / "large.safetensors", folder / "large.onnx"), "");
+  ASSERT_EQ(convert_bare(folder / "large.safetensors", folder / "large.onnx"), "");
   IndexPointer large = open(folder / "large.onnx", &err);
   ASSERT_NE(large, nullptr) << text_of(err);
   EXPECT_LT(ckpt_source_bytes_read(large->source), 100000U);
@@ -174,7 +174,7 @@ TEST(Onnx, LargeTensorsBeginOnPages) {
   spill(folder / "a.safetensors", safetensors(header, std::string(1025 + n, 'x')));
   ckpt_convert_options outside = {};
   put_outside(&outside);
-  ASSERT_EQ(convert(folder / "a.safetensors", folder / "a.onnx", outside), "");
+  ASSERT_EQ(convert_bare(folder / "a.safetensors", folder / "a.onnx", outside), "");
   IndexPointer index = must_open(folder / "a.onnx");
   EXPECT_EQ(ckpt_index_find(index.get(), "a")->extents->offset, 0U);
   EXPECT_EQ(ckpt_index_find(index.get(), "b")->extents->offset, 4096U);
@@ -240,11 +240,8 @@ TEST(Onnx, LinksPointIntoOtherFiles) {
     EXPECT_GT(n_linked, 2U);
     EXPECT_FALSE(std::filesystem::exists(folder / (std::string(name) + ".data")));
   }
-  ASSERT_EQ(convert(shards, folder / "bare.onnx", linking()), "");
-  EXPECT_EQ(table_of(must_open(folder / "bare.onnx").get()), table_of(must_open(shards).get()));
-  EXPECT_LT(std::filesystem::file_size(folder / "bare.onnx"), 1500U);
   ASSERT_EQ(convert(model, folder / "records.pt"), "");
-  ASSERT_EQ(convert(folder / "records.pt", folder / "records.onnx", linking()), "");
+  ASSERT_EQ(convert(folder / "records.pt", folder / "records.onnx", linking(model.c_str())), "");
   EXPECT_EQ(table_of(must_open(folder / "records.onnx").get()), table_of(must_open(folder / "records.pt").get()));
 }
 
@@ -260,13 +257,17 @@ TEST(Onnx, WhatCannotBeLinkedIsRefusedByName) {
     EXPECT_NE(said.find(why), std::string::npos) << said;
     EXPECT_FALSE(std::filesystem::exists(output)) << why;
   };
-  const ckpt_cast_rule f16 = {nullptr, CKPT_F16};
-  ckpt_convert_options cast = linking();
-  cast.casts = &f16;
+  const ckpt_cast_rule f64 = {"emb*", CKPT_F64};
+  ckpt_convert_options cast = {};
+  cast.casts = &f64;
   cast.n_casts = 1;
-  refused(data, folder / "out/a.onnx", linking(),
+  ASSERT_EQ(convert(model, folder / "in/wide.safetensors", cast), "");
+  const ckpt_convert_options link = linking(model.c_str());
+  refused(data, folder / "out/a.onnx", link,
           "model.safetensors: tensor 'emb.weight': cannot be linked: the file does not lie below " + folder / "out");
-  refused(data, folder / "in/a.onnx", cast, "tensor 'emb.weight': cannot be linked: it is cast");
+  refused(folder / "in/wide.safetensors", folder / "in/a.onnx", link,
+          "tensor 'emb.weight': cannot be linked: it is cast");
+  std::filesystem::remove(folder / "in/wide.safetensors");
   refused(model, folder / "in/a.onnx", linking(), "there is nothing to link");
   ckpt_convert_options zstd = {};
   zstd.to = "dcp";
@@ -274,20 +275,20 @@ TEST(Onnx, WhatCannotBeLinkedIsRefusedByName) {
   zstd.values = &level;
   zstd.n_values = 1;
   ASSERT_EQ(convert(model, folder / "in/dcp", zstd), "");
-  refused(folder / "in/dcp", folder / "in/a.onnx", linking(),
+  refused(folder / "in/dcp", folder / "in/a.onnx", link,
           "tensor 'emb.weight': cannot be linked: its bytes do not stand as they are in one piece of a file (of dcp)");
   std::filesystem::create_directory(folder / "cache");
   std::filesystem::create_symlink("../in/model.safetensors", folder / "cache/model.safetensors");
-  refused(folder / "cache/model.safetensors", folder / "cache/a.onnx", linking(), "");
+  refused(folder / "cache/model.safetensors", folder / "cache/a.onnx", link, "");
   std::filesystem::create_hard_link(data, folder / "another");
-  refused(data, folder / "in/a.onnx", linking(), "cannot be linked: the file has 2 names (hard links)");
+  refused(data, folder / "in/a.onnx", link, "cannot be linked: the file has 2 names (hard links)");
   std::filesystem::remove(folder / "another");
-  ckpt_convert_options replaced = linking();
+  ckpt_convert_options replaced = link;
   replaced.to = "onnx";
   replaced.force = true;
   EXPECT_NE(convert(folder / "in", data, replaced).find("is a file of the input (an input is never written)"),
             std::string::npos);
-  EXPECT_EQ(convert(folder / "in", folder / "in/a.onnx", linking()), "");
+  EXPECT_EQ(convert(folder / "in", folder / "in/a.onnx", link), "");
 }
 
 // The graph of one model with the values of another, in another dtype and order; what has no place is a loss.
@@ -341,6 +342,22 @@ TEST(Onnx, TypedValuesOfAGraphAreReplaced) {
   EXPECT_EQ(elements(index.get(), ckpt_index_find(index.get(), "v")), "0123456789ABCDEF");
 }
 
+// A model is run by its graph: without one no output is written, by no caller.
+TEST(Onnx, WithoutAGraphNoModelIsWritten) {
+  Folder folder;
+  ASSERT_EQ(convert(kData + "dynamo.onnx", folder / "a.safetensors"), "");
+  const std::string none = folder / "a.safetensors", bare = folder / "bare.onnx";
+  EXPECT_EQ(convert(none, folder / "b.onnx"),
+            none + ": has no graph, and nobody can run an onnx model without one (graph=MODEL.onnx)");
+  ckpt_convert_options graph = {};
+  graph.graph = none.c_str();
+  EXPECT_EQ(convert(none, folder / "b.onnx", graph), none + ": graph: it has no graph");
+  EXPECT_FALSE(std::filesystem::exists(folder / "b.onnx"));
+  ASSERT_EQ(convert_bare(none, bare), "");
+  EXPECT_EQ(convert(bare, folder / "b.onnx"), "");
+  EXPECT_EQ(slurp(folder / "b.onnx"), slurp(bare));
+}
+
 TEST(Onnx, WhatDoesNotFitTheGraphIsRefused) {
   Folder folder;
   const std::string model = kData + "dynamo.onnx";
@@ -367,7 +384,7 @@ TEST(Onnx, NewModelsSayTheLowestVersion) {
   const std::string header8 = "{\"a\":{\"dtype\":\"F8_E4M3\",\"shape\":[8],\"data_offsets\":[0,8]}}";
   for (const auto &[text, version] : {std::pair(header, "4"), std::pair(header8, "9")}) {
     spill(folder / "a.safetensors", safetensors(text, "12345678"));
-    ASSERT_EQ(convert(folder / "a.safetensors", folder / "a.onnx"), "");
+    ASSERT_EQ(convert_bare(folder / "a.safetensors", folder / "a.onnx"), "");
     IndexPointer index = must_open(folder / "a.onnx");
     EXPECT_STREQ(ckpt_index_metadata(index.get(), "onnx.ir_version"), version);
     EXPECT_EQ(elements(index.get(), ckpt_index_at(index.get(), 0)), "12345678");
@@ -481,21 +498,10 @@ std::pair<uint32_t, uint64_t> planned(const std::string &path, uint64_t n) {
   spill(path, std::string(reinterpret_cast<const char *>(&n_header), 8) + header);
   std::filesystem::resize_file(path, 8 + n_header + n); /* sparse */
   IndexPointer index = must_open(path);
-  ckpt_convert_options options = {};
-  options.struct_size = sizeof options;
-  const std::string output = path + ".onnx";
-  ckpt_convert_target target = {};
-  target.path = output.c_str();
-  ckpt_convert_request request = {};
-  request.from = index.get();
-  request.targets = &target;
-  request.n_targets = 1;
-  request.options = &options;
   ckpt_plan *plan = nullptr;
   ckpt_error err = {};
   EXPECT_EQ(ckpt_plan_new(&plan, &err), CKPT_OK);
-  options.input = path.c_str();
-  EXPECT_EQ(ckpt_convert_plan(plan, &request, &err), CKPT_OK) << text_of(err);
+  EXPECT_EQ(plan_bare(plan, index.get(), path + ".onnx", {}, &err), CKPT_OK) << text_of(err);
   EXPECT_EQ(ckpt_plan_prepare(plan, nullptr, &err), CKPT_OK) << text_of(err);
   const ckpt_layout &layout = plan->outputs[0].layout;
   const std::pair<uint32_t, uint64_t> files = {layout.n_files, layout.files[0].n_bytes};

@@ -43,6 +43,34 @@ inline std::string convert(const std::string &input, const std::string &output, 
   return ckpt_convert(&options, &err) == CKPT_OK ? "" : text_of(err);
 }
 
+// Plans a model of nothing but an input's tensors, which no conversion writes.
+inline ckpt_status plan_bare(ckpt_plan *plan, const ckpt_index *index, const std::string &output,
+                             const ckpt_convert_options &options, ckpt_error *err) {
+  uint32_t sink = 0;
+  ckpt_status status = ckpt_plan_output(plan, output.c_str(), nullptr, false, &sink, err);
+  if (status == CKPT_OK) status = ckpt_plan_carry(plan, sink, index, err);
+  if (status == CKPT_OK) plan->outputs[sink].options.values = {options.values, options.n_values};
+  for (uint32_t i = 0; i < index->n_tensors && status == CKPT_OK; i++) {
+    ckpt_expr *expr = nullptr;
+    status = ckpt_expr_read(&expr, plan, index, &index->tensors[i], err);
+    if (status == CKPT_OK) status = ckpt_plan_add(plan, sink, index->tensors[i].name, expr, err);
+  }
+  return status;
+}
+
+// Writes it and says what convert does.
+inline std::string convert_bare(const std::string &input, const std::string &output,
+                                const ckpt_convert_options &options = {}) {
+  ckpt_error err = {};
+  ckpt_plan *plan = nullptr;
+  IndexPointer index = must_open(input);
+  EXPECT_EQ(ckpt_plan_new(&plan, &err), CKPT_OK);
+  ckpt_status status = plan_bare(plan, index.get(), output, options, &err);
+  if (status == CKPT_OK) status = ckpt_plan_run(plan, nullptr, &err);
+  ckpt_plan_free(plan);
+  return status == CKPT_OK ? "" : text_of(err);
+}
+
 // A tensor's elements, through its decoders.
 inline std::string elements(const ckpt_index *index, const ckpt_tensor *tensor) {
   std::string bytes(tensor->n_bytes, '\0');

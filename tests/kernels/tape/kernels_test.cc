@@ -141,7 +141,7 @@ TEST(TapeKernels, EmbeddingBiasRopeAndLoss) {
     ExpectLevelsEqualReference("rows", [&](const Launch &run) {
       Floats out(rows * width), d_table = table, biased = d, d_bias = Floats(d.begin(), d.begin() + (long)width);
       Floats rope(rows * 2 * half), turned(heads.size()), back = heads, kept = logits, gradient = logits;
-      Floats p(rows), q(rows);
+      Floats p(rows), q(rows), at_targets(rows), smoothed = logits;
       ckpt_embedding_args e = {};
       e.out = out.data(), e.table = table.data(), e.position_table = places.data(), e.ids = ids.data();
       e.n_tokens = rows, e.n_columns = width, e.length = 4;
@@ -158,13 +158,15 @@ TEST(TapeKernels, EmbeddingBiasRopeAndLoss) {
       run(CKPT_KERNEL_rope, &r, rows);
       r.is_inverse = r.adds = true, r.y = back.data();
       run(CKPT_KERNEL_rope, &r, rows);
-      ckpt_loss_args l = {kept.data(), p.data(), targets.data(), width, 1, false};
+      ckpt_loss_args l = {kept.data(), p.data(), targets.data(), width, 1, false, 0};
       run(CKPT_KERNEL_loss, &l, rows);
-      l = {gradient.data(), q.data(), targets.data(), width, 0.25, true};
+      l = {gradient.data(), q.data(), targets.data(), width, 0.25, true, 0};
       run(CKPT_KERNEL_loss, &l, rows);
       EXPECT_TRUE(width == 300 || SameBits(p, q));
+      l = {smoothed.data(), at_targets.data(), targets.data(), width, 0.25, true, 0.1};
+      run(CKPT_KERNEL_loss, &l, rows);
       EXPECT_TRUE(SameBits(kept, logits));
-      return Joined({out, d_table, biased, d_bias, rope, turned, back, p, q, gradient});
+      return Joined({out, d_table, biased, d_bias, rope, turned, back, p, q, gradient, at_targets, smoothed});
     });
   }
 }

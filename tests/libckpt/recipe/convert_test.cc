@@ -69,7 +69,10 @@ class Convert : public testing::Test {
     bool is_gguf = strcmp(options_.to, "gguf") == 0;
     // What trains goes on with an optimizer's groups, which flat files do not have.
     const bool is_zero = strcmp(options_.to, "zero") == 0 || strcmp(options_.to, "universal") == 0;
-    EXPECT_TRUE(status == CKPT_OK || ((is_gguf || is_zero) && status == CKPT_EUNSUPPORTED)) << err_.message;
+    const bool has_no_graph = strstr(err_.message, "has no graph") != nullptr;
+    EXPECT_EQ(has_no_graph, strcmp(options_.to, "onnx") == 0) << "of what these tests write, nothing has one";
+    EXPECT_TRUE(status == CKPT_OK || ((is_gguf || is_zero || has_no_graph) && status == CKPT_EUNSUPPORTED))
+        << err_.message;
     err_ = {};
     return status != CKPT_OK;
   }
@@ -161,7 +164,7 @@ TEST_F(Convert, OptionsWithoutAUseAreRefused) {
   ask({{"external_data", 1}, {"link", 1}});
   refuse("o.onnx", "link: linked data stand outside already (leave out link or external_data)");
   ask({{"colour", 1}});
-  refuse("o.onnx", "values 'colour' is an option of no format");
+  refuse("o.safetensors", "values 'colour' is an option of no format");
 }
 
 // ---- digests --------------------------------------------------------------------------------------------------
@@ -214,7 +217,7 @@ TEST_F(Convert, TheDigestIsWhatAReaderFindsInEveryFormat) {
       }
   }
   EXPECT_GE(EveryForm().size(), 6u);
-  EXPECT_GE(n_written, 4u * 10 + 2u * 8);
+  EXPECT_GE(n_written, 5u * 10);
 }
 
 TEST_F(Convert, WhatIsNoOptimizerStateStaysWithoutIt) {

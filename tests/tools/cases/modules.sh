@@ -22,3 +22,17 @@ find made -type f | sort
 # A list that is none names no module.
 echo '[1, {"path": "2_Dense"}' > st/modules.json
 ckpt convert st -o broken --quiet && find broken -name '*.safetensors'
+
+# Folders with other weights stay whole, whatever lies in them and how deep; those without go along, as do modules in one.
+mkdir -p repo/original repo/onnx/fp16 repo/docs/more repo/parts/dense repo/parts/stray
+cp st/model.safetensors st/config.json repo
+cp "$DATA/torch/training.pt" repo/original/consolidated.00.pth
+cp "$DATA/onnx/dynamo.onnx" repo/onnx/fp16/model.onnx
+cp st/model.safetensors repo/parts/dense
+cp st/model.safetensors repo/parts/stray
+echo '{}' | tee repo/original/params.json repo/onnx/config.json repo/docs/more/a.json repo/parts/dense/config.json \
+  repo/parts/stray/config.json repo/parts/a.json >/dev/null
+echo '[{"path": "parts/dense"}]' > repo/modules.json
+ckpt convert repo -o kept --json --quiet 2>/dev/null | grep -o '"dropped":[^]]*]'
+find kept -type f | sort
+ckpt ls repo --quiet

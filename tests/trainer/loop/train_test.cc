@@ -143,6 +143,37 @@ TEST_F(Train, FollowsTheTrainer) {
   json_decref(golden);
 }
 
+// Labels are smoothed as transformers does it, on any ranks, and in evaluations.
+TEST_F(Train, SmoothsLabelsAsTheTrainer) {
+  json_t *golden = json_load_file((data_folder + "smoothed.json").c_str(), 0, nullptr);
+  ASSERT_NE(golden, nullptr);
+  for (const std::string family : {"gpt2", "llama"})
+    for (const char *how : {"4", "1 --gradient_accumulation_steps 2 --ranks 2 --stage 2"}) {
+      const std::string out = family + how[0];
+      const Outcome done = train(
+          out,
+          "--max_steps 12 --weight_decay 0.1 --lr_scheduler_type cosine --warmup_steps 4 --adam_beta2 0.95 --quiet "
+          "--label_smoothing_factor 0.1 --train_sampling_strategy sequential --save_strategy no --eval_strategy "
+          "steps --eval_steps 12 --eval-data " +
+              data_folder + "eval.jsonl --per_device_train_batch_size " + how,
+          family);
+      ASSERT_EQ(done.code, 0) << done.text;
+      const json_t *curve = json_object_get(json_object_get(golden, "curves"), family.c_str());
+      const auto rows = log(out);
+      ASSERT_EQ(rows.size(), 12u);
+      for (size_t i = 0; i < rows.size(); i++) {
+        const json_t *step = json_array_get(json_object_get(curve, "steps"), i);
+        const double loss = json_number_value(json_object_get(step, "loss"));
+        const double norm = json_number_value(json_object_get(step, "grad_norm"));
+        EXPECT_NEAR(rows[i].loss, loss, 1e-6 * loss) << out << " " << i;
+        EXPECT_NEAR(rows[i].norm, norm, 1e-5 * norm) << out << " " << i;
+      }
+      const double wanted = json_number_value(json_object_get(curve, "eval_loss"));
+      EXPECT_NEAR(log(out, "eval_loss").at(0).loss, wanted, 1e-5 * wanted) << out;
+    }
+  json_decref(golden);
+}
+
 // ---- ranks ----------------------------------------------------------------------------------------------------------
 
 TEST_F(Train, AnyRanksAndStagesGiveTheCurveOfOne) {
@@ -303,18 +334,77 @@ TEST_F(Train, EveryFormatIsGoneOnFrom) {
 }
 
 TEST_F(Train, WalksBackPastWhatIsBroken) {
-  const std::string common = "--max_steps 12 --quiet --save_steps 4 --per_device_train_batch_size 4 ";
+  const std::string common = "--max_steps 12 --quiet --save_steps 4 --per_device_train_batch_size 4 --ranks 2 ";
   ASSERT_EQ(train("run", common).code, 0);
   const std::string whole = bytes("run/model.safetensors");
   fs::remove(at("run/checkpoint-12/__0_0.distcp"));
   const auto broken = at("run/checkpoint-8/.metadata");
   fs::resize_file(broken, fs::file_size(broken) / 2);
-  const Outcome done = train("run", common + "--resume last");
+  const Outcome done = train("run", common + "--resume last --save_total_limit 3");
   ASSERT_EQ(done.code, 0) << done.text;
   EXPECT_NE(done.text.find("checkpoint-12 is skipped"), std::string::npos) << done.text;
   EXPECT_NE(done.text.find("checkpoint-8 is skipped"), std::string::npos) << done.text;
   EXPECT_EQ(bytes("run/model.safetensors"), whole);
   EXPECT_EQ(log("run").size(), 12u);
+  // What was broken is written anew; nothing of it counts among those that are kept.
+  EXPECT_EQ(checkpoints("run"), (std::vector<std::string>{"checkpoint-12", "checkpoint-4", "checkpoint-8"}));
+  EXPECT_TRUE(fs::exists(at("run/broken-checkpoint-12")));
+  EXPECT_TRUE(fs::exists(at("run/checkpoint-12/__0_0.distcp")));
+}
+
+// Headers are whole, and bytes of tensors are others: that shows when they are loaded.
+TEST_F(Train, WalksBackPastBytesThatChanged) {
+  for (const std::string format : {"dcp", "torch", "zero"}) {
+    const std::string common =
+        "--max_steps 9 --quiet --save_steps 3 --per_device_train_batch_size 4 --ranks 2 "
+        "--stage 1 --save-format " +
+        format + " ";
+    ASSERT_EQ(train(format, common).code, 0);
+    const std::string whole = bytes(format + "/model.safetensors");
+    for (const char *step : {"9", "6"}) {
+      fs::path largest;
+      for (const auto &entry : fs::recursive_directory_iterator(at(format + "/checkpoint-" + step)))
+        if (entry.is_regular_file() && (largest.empty() || entry.file_size() > fs::file_size(largest)))
+          largest = entry.path();
+      std::fstream file(largest, std::ios::in | std::ios::out | std::ios::binary);
+      file.seekp(static_cast<std::streamoff>(fs::file_size(largest) / 2));
+      file << std::string(700, 'x');
+    }
+    const Outcome done = train(format, common + "--resume last");
+    ASSERT_EQ(done.code, 0) << done.text;
+    EXPECT_NE(done.text.find("checkpoint-9"), std::string::npos) << done.text;
+    EXPECT_NE(done.text.find(format == "torch" ? "contradicts the directory" : "CRC-32"), std::string::npos)
+        << done.text;
+    EXPECT_NE(done.text.find("checkpoint-6 is now " + at(format + "/broken-checkpoint-6")), std::string::npos)
+        << done.text;
+    EXPECT_EQ(bytes(format + "/model.safetensors"), whole);
+    EXPECT_EQ(log(format).size(), 9u);
+    EXPECT_EQ(train(format, common + "--resume last").code, 0);
+  }
+}
+
+// A later checkpoint of the same run would be taken for what follows; a folder of another is not written over.
+TEST_F(Train, TimesOfARunAreNotMixed) {
+  const std::string common = "--max_steps 6 --quiet --save_steps 2 --per_device_train_batch_size 4 ";
+  ASSERT_EQ(train("run", common).code, 0);
+  const Outcome old = train("run", common + "--learning_rate 1e-4 --resume " + at("run/checkpoint-2"));
+  EXPECT_EQ(old.code, 1);
+  EXPECT_NE(old.text.find("it has the checkpoint of step 6, and the one to go on from is of step 2"), std::string::npos)
+      << old.text;
+  EXPECT_EQ(train("other", common + "--resume " + at("run/checkpoint-2")).code, 0);
+  EXPECT_EQ(bytes("other/model.safetensors"), bytes("run/model.safetensors"));
+  fs::create_directories(at("foreign/checkpoint-4"));
+  std::ofstream(at("foreign/checkpoint-4/mine")) << "x";
+  const Outcome foreign = train("foreign", common + "--resume auto");
+  EXPECT_EQ(foreign.code, 1);
+  EXPECT_NE(foreign.text.find("it is there, and this run did not write it"), std::string::npos) << foreign.text;
+  EXPECT_EQ(bytes("foreign/checkpoint-4/mine"), "x");
+  EXPECT_TRUE(fs::exists(at("foreign/checkpoint-6")));
+  ASSERT_EQ(train("only", common + "--save_only_model").code, 0);
+  const Outcome only = train("only", common + "--resume auto");
+  EXPECT_EQ(only.code, 1);
+  EXPECT_NE(only.text.find("with save_only_model no run can go on"), std::string::npos) << only.text;
+  EXPECT_TRUE(fs::exists(at("only/checkpoint-6")));
 }
 
 TEST_F(Train, KeepsAsManyCheckpointsAsAskedAndTheBest) {
@@ -651,6 +741,23 @@ TEST_F(Train, ARankThatFailsEndsAll) {
                            " --ranks 4 --stage 3 --per_device_train_batch_size 1 --train_sampling_strategy sequential");
   EXPECT_EQ(done.code, 1);
   EXPECT_NE(done.text.find("rank 2: line 7: input_ids[1] is 999"), std::string::npos) << done.text;
+}
+
+// No file may have more than 2 KiB: lines of the log that do not fit are left out whole, and training goes on.
+TEST_F(Train, ALogThatCannotBeWrittenIsSaid) {
+  const std::string script = "bash -c 'ulimit -f 2; trap \"\" XFSZ; exec " CKPT_BINARY_DIR "/bin/ckpt-train --model " +
+                             data_folder + "llama --data " + data_folder + "rows.jsonl -o " + at("run") +
+                             " --max_steps 12 --quiet --save_strategy no' 2>" + at("stderr");
+  const int status = std::system(script.c_str());
+  EXPECT_EQ(WEXITSTATUS(status), 1);
+  const std::string said = bytes("stderr");
+  EXPECT_NE(said.find("is not written, training goes on: "), std::string::npos) << said;
+  EXPECT_EQ(said.find("training goes on"), said.rfind("training goes on")) << said;
+  EXPECT_NE(said.find("File too large"), std::string::npos) << said;
+  const size_t n = log("run").size();
+  EXPECT_GT(n, 3u);
+  EXPECT_LT(n, 12u);
+  EXPECT_EQ(bytes("run/log.jsonl").back(), '\n');
 }
 
 TEST_F(Train, MovesAnOldRunAside) {

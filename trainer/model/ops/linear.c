@@ -316,6 +316,7 @@ static void make_loss(const ckpt_tape_call *call, const chunk *at, bool has_grad
                          .targets = (const int32_t *)call->in[1] + at->first,
                          .n_columns = at->n_out,
                          .scale = call->scale,
+                         .smoothing = call->batch->label_smoothing,
                          .has_gradient = has_gradient};
   ckpt_tape_over_rows(call, CKPT_KERNEL_loss, &args, at->n_rows, at->n_out);
 }
