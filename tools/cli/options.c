@@ -249,6 +249,26 @@ ckpt_dtype ckpt_args_dtype(const ckpt_args *args, const char *name) {
   return arg == NULL ? CKPT_DTYPE_NONE : arg->dtype;
 }
 
+void ckpt_arg_fill(void *member, const ckpt_arg *arg) {
+  const ckpt_option *option = arg->option;
+  switch (option->kind) {
+    case CKPT_OPTION_FLAG: *(bool *)member = true; break;
+    case CKPT_OPTION_TEXT:
+    case CKPT_OPTION_PATH:
+    case CKPT_OPTION_PATTERN:
+    case CKPT_OPTION_CHOICE:
+    case CKPT_OPTION_FORMAT: *(const char **)member = option->fixed == NULL ? arg->text : option->fixed; break;
+    case CKPT_OPTION_DTYPE:
+    case CKPT_OPTION_TYPE: *(ckpt_dtype *)member = arg->dtype; break;
+    case CKPT_OPTION_PRESET: *(const ckpt_preset **)member = arg->preset; break;
+    case CKPT_OPTION_SIZE: *(uint64_t *)member = arg->size; break;
+    case CKPT_OPTION_INTEGER:
+    case CKPT_OPTION_COUNT: *(uint32_t *)member = (uint32_t)arg->size; break;
+    case CKPT_OPTION_NUMBER: *(double *)member = arg->number; break;
+    case CKPT_OPTION_CAST: break;
+  }
+}
+
 ckpt_status ckpt_args_texts(const char *const **out, ckpt_args *args, const char *name, ckpt_error *err) {
   uint32_t at = 0, n = 0;
   *out = NULL;

@@ -112,6 +112,9 @@ ckpt_dtype ckpt_args_dtype(const ckpt_args *args, const char *name);            
 /* Whether it is --plan=rows. */
 bool ckpt_args_plans_rows(const ckpt_args *args);
 
+/* What one occurrence says, into the member that its row names; of a list or a cast it says nothing by itself. */
+void ckpt_arg_fill(void *member, const ckpt_arg *arg);
+
 /* All texts of a repeated option, NULL-terminated, in the args' arena; NULL if it is not given. */
 ckpt_status ckpt_args_texts(const char *const **out, ckpt_args *args, const char *name, ckpt_error *err);
 

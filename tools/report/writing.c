@@ -120,6 +120,7 @@ static ckpt_status make_request(job *j, ckpt_error *err) {
   j->options.stored_names = j->input.index->is_stored;
   j->request = (ckpt_convert_request){.verb = args->verb->name,
                                       .from = j->input.index,
+                                      .adapters = j->input.adapters,
                                       .like = j->input.like,
                                       .like_path = like == NULL ? NULL : like->text,
                                       .graph = j->graph,
@@ -141,8 +142,6 @@ static ckpt_status check_apart(const job *j, const char *option, const char *pat
 
 static ckpt_status plan_receipt(job *j, ckpt_error *err) {
   const char *path = ckpt_args_text(j->args, "receipt", NULL), *trace = ckpt_args_text(j->args, "trace", NULL);
-  if (path != NULL && j->input.adapters != NULL)
-    return ckpt_args_fail(j->args, err, "--receipt with --adapter: receipts do not record adapters in this version");
   if (trace != NULL) CKPT_TRY(ckpt_plan_keeps_apart(j->plan, trace, err));
   if (trace != NULL) CKPT_TRY(check_apart(j, "trace", trace, err));
   if (trace != NULL && path != NULL && ckpt_is_same_path(path, trace))

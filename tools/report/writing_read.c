@@ -42,25 +42,9 @@ static ckpt_status add_value(ckpt_writing *writing, ckpt_args *args, const ckpt_
 /* An option that is given, into the member that its row names. */
 static ckpt_status fill(void *member, ckpt_args *args, const ckpt_arg *arg, ckpt_error *err) {
   const ckpt_option *option = arg->option;
-  switch (option->kind) {
-    case CKPT_OPTION_FLAG: *(bool *)member = true; break;
-    case CKPT_OPTION_TEXT:
-    case CKPT_OPTION_PATH:
-    case CKPT_OPTION_PATTERN:
-    case CKPT_OPTION_CHOICE:
-    case CKPT_OPTION_FORMAT:
-      if (option->flags & CKPT_OPTION_REPEATED) return ckpt_args_texts(member, args, option->name, err);
-      *(const char **)member = option->fixed == NULL ? arg->text : option->fixed;
-      break;
-    case CKPT_OPTION_DTYPE:
-    case CKPT_OPTION_TYPE: *(ckpt_dtype *)member = arg->dtype; break;
-    case CKPT_OPTION_PRESET: *(const ckpt_preset **)member = arg->preset; break;
-    case CKPT_OPTION_SIZE: *(uint64_t *)member = arg->size; break;
-    case CKPT_OPTION_INTEGER:
-    case CKPT_OPTION_COUNT: *(uint32_t *)member = (uint32_t)arg->size; break;
-    case CKPT_OPTION_NUMBER: *(double *)member = arg->number; break;
-    case CKPT_OPTION_CAST: break; /* several together: read_casts */
-  }
+  if (option->flags & CKPT_OPTION_REPEATED && option->kind != CKPT_OPTION_PRESET)
+    return ckpt_args_texts(member, args, option->name, err);
+  ckpt_arg_fill(member, arg);
   return CKPT_OK;
 }
 
@@ -68,10 +52,13 @@ ckpt_status ckpt_writing_read(ckpt_writing *writing, ckpt_args *args, ckpt_error
   void *const places[] = {[CKPT_PLACE_CONVERT] = &writing->selection,
                           [CKPT_PLACE_TARGET] = &writing->target,
                           [CKPT_PLACE_QUANTIZE] = &writing->quantize,
+                          [CKPT_PLACE_ADAPTER] = NULL, /* the input's */
                           [CKPT_PLACE_FORMAT] = NULL};
   const ckpt_option *option;
   for (size_t i = 0; (option = ckpt_verb_option(args->verb, i, NULL)) != NULL; i++) {
-    const ckpt_arg *arg = option->place == CKPT_PLACE_VERB ? NULL : ckpt_args_get(args, option->name);
+    const ckpt_arg *arg = option->place == CKPT_PLACE_VERB || option->place == CKPT_PLACE_ADAPTER
+                              ? NULL
+                              : ckpt_args_get(args, option->name);
     if (arg == NULL) continue;
     if (option->kind == CKPT_OPTION_CAST)
       CKPT_TRY(read_casts(&writing->selection, args, err));

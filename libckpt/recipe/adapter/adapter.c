@@ -13,6 +13,7 @@
 #include "libckpt/plan/derive.h"
 #include "libckpt/plan/plan.h"
 #include "libckpt/recipe/adapter/changes.h"
+#include "libckpt/recipe/adapter/forms.h"
 #include "libckpt/recipe/compare/stats.h"
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
@@ -72,21 +73,35 @@ done:
   return status;
 }
 
-static ckpt_status open_one(ckpt_opened_adapter *out, const ckpt_adapter_request *request, bool allow_noop,
-                            ckpt_error *err) {
+/* Request `number`, with the path in the arena of all. */
+static ckpt_status open_one(ckpt_adapters *all, const ckpt_adapter_request *request, uint32_t number, ckpt_error *err) {
+  ckpt_opened_adapter *out = &all->list[number];
   const ckpt_open_options options = {.struct_size = sizeof options, .stored_names = true};
   const ckpt_hash_options hash = {.struct_size = sizeof hash, .include = "all"};
   out->scale = request->scale;
+  out->request = number;
+  out->path = ckpt_arena_copy(&all->arena, request->path);
+  CKPT_TRY_ALLOC(out->path, err);
   if (!isfinite(request->scale))
     return ckpt_fail(err, CKPT_EINVAL, request->path, NULL, "a scale of %g", request->scale);
-  CKPT_TRY(ckpt_open(&out->index, request->path, &options, err));
+  out->index = number == 0 ? all->options.first : NULL;
+  if (out->index == NULL) {
+    CKPT_TRY(ckpt_open(&out->opened, request->path, &options, err));
+    out->index = out->opened;
+  }
+  if (ckpt_adapter_kind_of(out->index) == CKPT_ADAPTER_GGUF) {
+    out->under = out->opened;
+    out->opened = NULL;
+    CKPT_TRY(ckpt_adapter_from_gguf(&out->opened, out->index, all->base, err));
+    out->index = out->opened;
+  }
   CKPT_TRY(ckpt_peft_read(&out->peft, out->index, err));
   if (out->index->n_unread != 0)
     return ckpt_fail(err, CKPT_EUNSUPPORTED, out->index->path, out->index->unread[0].name, "is there and not read: %s",
                      out->index->unread[0].why);
   if (ckpt_index_count(out->index) == 0) return ckpt_fail(err, CKPT_EFORMAT, out->index->path, NULL, "no tensors");
   CKPT_TRY(ckpt_hash(out->index, &hash, &out->digest, err));
-  return look_at_values(out, allow_noop, err);
+  return look_at_values(out, all->options.allow_noop, err);
 }
 
 /* The last component of a path or a name of the hub. */
@@ -140,9 +155,19 @@ static ckpt_status find_changes(ckpt_adapters *all, ckpt_error *err) {
   return ckpt_changes_check_vocabulary(all, err);
 }
 
+static ckpt_status check_options(const ckpt_adapter_options *options, ckpt_error *err) {
+  const char *tied = options->tied == NULL ? "keep" : options->tied;
+  if (strcmp(tied, "keep") != 0 && strcmp(tied, "untie") != 0 && strcmp(tied, "error") != 0)
+    return ckpt_fail_option(err, CKPT_EINVAL, NULL, "tied", "'%.80s' is none of keep, untie and error", tied);
+  if (options->combine != NULL && strcmp(options->combine, "cat") != 0)
+    return ckpt_fail_option(err, CKPT_EINVAL, NULL, "combine", "'%.80s' is not cat", options->combine);
+  return CKPT_OK;
+}
+
 ckpt_status ckpt_adapters_open(ckpt_adapters **out, const ckpt_index *base, const ckpt_adapter_request *requests,
                                uint32_t n, const ckpt_adapter_options *options, ckpt_error *err) {
   ckpt_status status = CKPT_OK;
+  if (options != NULL) CKPT_TRY(check_options(options, err));
   ckpt_adapters *all = calloc(1, sizeof *all);
   CKPT_TRY_ALLOC(all, err);
   all->base = base;
@@ -154,7 +179,7 @@ ckpt_status ckpt_adapters_open(ckpt_adapters **out, const ckpt_index *base, cons
     goto done;
   }
   for (; all->n < n && status == CKPT_OK; all->n++) /* what was opened is released, too */
-    status = open_one(&all->list[all->n], &requests[all->n], all->options.allow_noop, err);
+    status = open_one(all, &requests[all->n], all->n, err);
   if (status != CKPT_OK) goto done;
   qsort(all->list, n, sizeof *all->list, by_digest);
   status = find_changes(all, err);
@@ -170,7 +195,8 @@ void ckpt_adapters_free(ckpt_adapters *adapters) {
   if (adapters == NULL) return;
   for (uint32_t i = 0; i < adapters->n; i++) {
     ckpt_peft_free(&adapters->list[i].peft);
-    ckpt_index_free(adapters->list[i].index);
+    ckpt_index_free(adapters->list[i].opened);
+    ckpt_index_free(adapters->list[i].under);
   }
   free(adapters->list);
   free(adapters->changes);
@@ -180,13 +206,20 @@ void ckpt_adapters_free(ckpt_adapters *adapters) {
   free(adapters);
 }
 
+const ckpt_index *ckpt_adapters_base(const ckpt_adapters *adapters) { return adapters->base; }
+
+const ckpt_adapter_options *ckpt_adapters_options(const ckpt_adapters *adapters) { return &adapters->options; }
+
 /* ---- what they do ------------------------------------------------------------------------------------------------ */
 
 bool ckpt_adapters_at(const ckpt_adapters *adapters, uint32_t i, ckpt_adapter_info *info) {
   if (i >= adapters->n) return false;
   const ckpt_opened_adapter *adapter = &adapters->list[i];
-  *info = (ckpt_adapter_info){
-      .path = adapter->index->path, .scale = adapter->scale, .digest = adapter->digest, .index = adapter->index};
+  *info = (ckpt_adapter_info){.path = adapter->path,
+                              .request = adapter->request,
+                              .scale = adapter->scale,
+                              .digest = adapter->digest,
+                              .index = adapter->index};
   return true;
 }
 

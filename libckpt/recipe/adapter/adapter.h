@@ -10,28 +10,29 @@
 
 typedef struct ckpt_adapters ckpt_adapters;
 
+/* The formulas and the order of sums: others would give other bytes. */
+#define CKPT_MERGE_RULES "1"
+
 /* One adapter of a merge. */
 typedef struct ckpt_adapter_request {
-  const char *path; /* a folder that PEFT saved */
+  const char *path; /* a folder that PEFT saved, or an adapter of llama.cpp's */
   double scale;     /* its updates are multiplied with */
 } ckpt_adapter_request;
 
-/* What happens to weights that are tied: input embedding and output head. */
-typedef enum ckpt_adapter_tied {
-  CKPT_TIED_KEEP,  /* they stay tied where both change in the same way; an error where they do not */
-  CKPT_TIED_UNTIE, /* they become two tensors where they do not, and the config says so */
-  CKPT_TIED_ERROR  /* an error wherever one of them changes */
-} ckpt_adapter_tied;
-
 typedef struct ckpt_adapter_options {
-  ckpt_adapter_tied tied;
-  bool allow_noop;    /* an adapter may change nothing: every B is zero */
-  bool allow_partial; /* modules that the config targets may lack an update */
+  const char *combine; /* several adapters: "cat" (NULL too) adds up their updates */
+  /* Weights that are tied, input embedding and output head, and that would not change in the same way: "keep" (NULL
+   * too) fails, with "untie" they become two tensors and the config says so. "error" fails wherever one changes. */
+  const char *tied;
+  bool allow_noop;         /* an adapter may change nothing: every B is zero */
+  bool allow_partial;      /* modules that the config targets may lack an update */
+  const ckpt_index *first; /* the first adapter, opened, which outlives them; NULL: its path is opened */
 } ckpt_adapter_options;
 
 /* One adapter, as receipts state it; borrowed from the adapters. */
 typedef struct ckpt_adapter_info {
-  const char *path;
+  const char *path; /* as it was given */
+  uint32_t request; /* number of its request */
   double scale;
   ckpt_digest digest;
   const ckpt_index *index;
@@ -46,11 +47,16 @@ typedef struct ckpt_adapter_effect {
 } ckpt_adapter_effect;
 
 /* Opens n adapters of a base, which is a finished index and outlives them; options may be NULL. Fails as ckpt_open
- * does, and with EFORMAT, EUNSUPPORTED, EVALUE and ENOTFOUND for what is not merged: the message names the adapter's
- * tensor. Reads all of each adapter, for its digest and to find what is not finite. */
+ * does, with EINVAL for an option or a scale, and with EFORMAT, EUNSUPPORTED, EVALUE and ENOTFOUND for what it does not
+ * merge: the message names the adapter's tensor. Reads all of each adapter, for its digest and to find what is not
+ * finite. */
 ckpt_status ckpt_adapters_open(ckpt_adapters **out, const ckpt_index *base, const ckpt_adapter_request *requests,
                                uint32_t n, const ckpt_adapter_options *options, ckpt_error *err);
 void ckpt_adapters_free(ckpt_adapters *adapters); /* NULL is fine */
+
+/* What they were opened with. */
+const ckpt_index *ckpt_adapters_base(const ckpt_adapters *adapters);
+const ckpt_adapter_options *ckpt_adapters_options(const ckpt_adapters *adapters); /* as above */
 
 /* The i-th adapter, in the byte order of their digests; false past the last. */
 bool ckpt_adapters_at(const ckpt_adapters *adapters, uint32_t i, ckpt_adapter_info *info);

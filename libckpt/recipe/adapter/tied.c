@@ -102,6 +102,10 @@ static ckpt_status same_change(bool *same, const ckpt_adapters *all, const ckpt_
   return CKPT_OK;
 }
 
+static bool is_asked(const ckpt_adapters *all, const char *tied) {
+  return strcmp(all->options.tied == NULL ? "keep" : all->options.tied, tied) == 0;
+}
+
 /* ---- one pair ---------------------------------------------------------------------------------------------------- */
 
 typedef struct pair {
@@ -114,9 +118,8 @@ static ckpt_status refuse(const ckpt_adapters *all, const pair *p, const ckpt_ch
   ckpt_status status =
       ckpt_fail(err, CKPT_EUNSUPPORTED, all->list[by->adapter].index->path, ckpt_change_tensor(by)->name,
                 "changes '%s', and '%s' is tied to '%s': %s", by->name, p->tied.name, p->kept.name, why);
-  return all->options.tied == CKPT_TIED_KEEP && !p->is_crowded
-             ? ckpt_advise(status, err, "%tied=untie makes two tensors of them")
-             : status;
+  return is_asked(all, "keep") && !p->is_crowded ? ckpt_advise(status, err, "%tied=untie makes two tensors of them")
+                                                 : status;
 }
 
 static ckpt_status untie(ckpt_adapters *all, const pair *p, ckpt_error *err) {
@@ -149,8 +152,7 @@ static ckpt_status decide(ckpt_adapters *all, const pair *p, ckpt_error *err) {
   bool is_same = n_kept == n_tied, has_rows_alone = n_kept != 0 && n_tied == 0;
   if (n_kept == 0 && n_tied == 0) return CKPT_OK;
   const ckpt_change *first = n_kept != 0 ? kept : tied;
-  if (all->options.tied == CKPT_TIED_ERROR)
-    return refuse(all, p, first, "no tied weight may change", err);
+  if (is_asked(all, "error")) return refuse(all, p, first, "no tied weight may change", err);
   for (uint32_t i = 0; i < n_kept; i++) has_rows_alone = has_rows_alone && kept[i].rows != NULL;
   if (has_rows_alone) return share_rows(all, p, kept, n_kept, err);
   for (uint32_t i = 0; is_same && i < n_kept; i++) CKPT_TRY(same_change(&is_same, all, &kept[i], &tied[i], err));
@@ -160,7 +162,7 @@ static ckpt_status decide(ckpt_adapters *all, const pair *p, ckpt_error *err) {
     return CKPT_OK;
   }
   if (p->is_crowded) return refuse(all, p, first, "they would differ, and more are tied to them", err);
-  if (all->options.tied == CKPT_TIED_UNTIE) return untie(all, p, err);
+  if (is_asked(all, "untie")) return untie(all, p, err);
   return refuse(all, p, first, "they would differ, as they do in the model that PEFT wraps", err);
 }
 

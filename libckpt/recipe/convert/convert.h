@@ -2,6 +2,7 @@
 #ifndef CKPT_RECIPE_CONVERT_CONVERT_H
 #define CKPT_RECIPE_CONVERT_CONVERT_H
 
+#include "libckpt/recipe/adapter/adapter.h"
 #include "libckpt/recipe/quantize/quantize.h"
 #include "libckpt/recipe/select/select.h"
 
@@ -19,6 +20,7 @@ typedef struct ckpt_convert_target {
 typedef struct ckpt_convert_request {
   const char *verb; /* the command's, for receipts */
   const ckpt_index *from;
+  const ckpt_adapters *adapters; /* that from is merged of; NULL: none */
   const ckpt_index *like;  /* the model whose side files, naming and ties the outputs get; NULL: those of from */
   const char *like_path;   /* as the user gave it */
   const ckpt_index *graph; /* the model whose graph gets the tensors of from; NULL: none */

@@ -46,6 +46,7 @@ typedef enum ckpt_option_place {
   CKPT_PLACE_CONVERT,  /* ckpt_convert_options */
   CKPT_PLACE_TARGET,   /* ckpt_convert_target */
   CKPT_PLACE_QUANTIZE, /* ckpt_quantize_options */
+  CKPT_PLACE_ADAPTER,  /* ckpt_adapter_options */
   CKPT_PLACE_FORMAT    /* the values of the output's format, under the name `field` */
 } ckpt_option_place;
 
@@ -68,7 +69,7 @@ typedef struct ckpt_option {
 } ckpt_option;
 
 /* Those that write a checkpoint, and receipts. */
-#define CKPT_VERBS_THAT_WRITE "convert consolidate split join reshard quantize"
+#define CKPT_VERBS_THAT_WRITE "convert consolidate split join reshard merge quantize"
 
 /* The turns at which the values of formats stand: in a receipt's options those of all outputs, in an output its own. */
 enum { CKPT_VALUES_TURN_OF_CONVERT = 9, CKPT_VALUES_TURN_OF_TARGET = 3 };

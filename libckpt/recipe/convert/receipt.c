@@ -2,8 +2,10 @@
  *
  *   {"ckpt_receipt":1,"version","verb",
  *    "options":{"names","weights","like", those of options.def that go to ckpt_convert_options,
+ *               "merge" with adapters:{"rules", those that go to ckpt_adapter_options},
  *               "quantize" where asked for:{"presets", those that go to ckpt_quantize_options}},
- *    "inputs":[{"path","format","names","include","digest"}],
+ *    "inputs":[{"path","format","names","include","digest"}, and of each adapter {"path","scale","digest"}],
+ *    "merged" with adapters:[{"name","adapter","rank","scale"}],
  *    "outputs":[{"path","format", those that go to ckpt_convert_target, values of the format,
  *                "digest","n_tensors","n_bytes","side_files":[{"name","n_bytes","sha256"}],
  *                "tensors":[{"name","source","from","to","decided_by","instead_of","wanted","imatrix","n_bytes",
@@ -12,6 +14,10 @@
  * The keys of options are the fields of their rows, those of values the names that their formats declare; some are
  * there only where they were asked for. n_underflow is there where a cast made values zero; decided_by of tensors of an
  * output with a type, instead_of and wanted where that was another one, imatrix (a bool) where blocks were made.
+ *
+ * With adapters the first input is their base. They stand in the byte order of their digests, and `adapter` is a place
+ * among them, from 0: what it does to which tensor of the merged model. Without a rank its tensor takes the base's
+ * place; the scale is that of B x A.
  *
  * Printed as it goes: half a million tensors cost no memory. Everything in it is text that JSON can hold; paths that
  * are no UTF-8 are refused before the run (ckpt_receipt_plan). */
@@ -23,6 +29,7 @@
 #include <string.h>
 
 #include "libckpt/base/error.h"
+#include "libckpt/base/text.h"
 #include "libckpt/io/stream.h"
 #include "libckpt/recipe/convert/options.h"
 #include "libckpt/recipe/records/side_sums.h"
@@ -34,7 +41,12 @@ typedef unsigned long long ull;
 
 /* ---- the input's digest ------------------------------------------------------------------------------------------ */
 
+const ckpt_index *ckpt_receipt_base(const ckpt_convert_request *request) {
+  return request->adapters != NULL ? ckpt_adapters_base(request->adapters) : request->from;
+}
+
 const char *ckpt_receipt_include(const ckpt_plan *plan, const ckpt_convert_request *request) {
+  if (request->adapters != NULL) return "model"; /* a merged model has no more of its base */
   const char *include = ckpt_convert_include(request->options, plan->outputs[0].format);
   for (uint32_t i = 1; i < plan->n_outputs; i++)
     if (strcmp(include, ckpt_convert_include(request->options, plan->outputs[i].format)) != 0) return "all";
@@ -57,8 +69,21 @@ static bool is_of(const ckpt_index *index, const ckpt_expr *leaf) {
   return leaf->index == index && leaf->tensor >= index->tensors && leaf->tensor < index->tensors + index->n_tensors;
 }
 
+/* The base's tensor that a merged model has unchanged, where a leaf reads that; else NULL. */
+static const ckpt_tensor *unchanged(const ckpt_convert_request *request, const ckpt_expr *leaf) {
+  if (request->adapters == NULL || !is_of(request->from, leaf)) return NULL;
+  const ckpt_tensor *tensor = ckpt_index_find(ckpt_adapters_base(request->adapters), leaf->tensor->name);
+  return tensor == NULL || ckpt_adapters_change(request->adapters, tensor) ? NULL : tensor;
+}
+
 /* The number of the tensor of the input that a leaf reads, all of it and as it is. */
-static bool number_of(uint32_t *out, const ckpt_index *from, const uint32_t *names, const ckpt_expr *leaf) {
+static bool number_of(uint32_t *out, const ckpt_convert_request *request, const ckpt_index *from, const uint32_t *names,
+                      const ckpt_expr *leaf) {
+  const ckpt_tensor *of_base = unchanged(request, leaf);
+  if (of_base != NULL && from == ckpt_adapters_base(request->adapters)) {
+    *out = (uint32_t)(of_base - from->tensors);
+    return true;
+  }
   if (is_of(from, leaf)) {
     *out = (uint32_t)(leaf->tensor - from->tensors);
     return true;
@@ -70,7 +95,8 @@ static bool number_of(uint32_t *out, const ckpt_index *from, const uint32_t *nam
 }
 
 /* The row, plus one, that has the digest of each tensor of the input as stored; 0: none. free() it. */
-static ckpt_status find_rows(uint32_t **out, const ckpt_plan *plan, const ckpt_index *from, ckpt_error *err) {
+static ckpt_status find_rows(uint32_t **out, const ckpt_plan *plan, const ckpt_convert_request *request,
+                             const ckpt_index *from, ckpt_error *err) {
   bool *is_described = calloc((size_t)plan->n_rows + 1, sizeof *is_described);
   CKPT_TRY_ALLOC(is_described, err);
   uint32_t *rows = *out = calloc((size_t)from->n_tensors + 1, sizeof *rows);
@@ -90,7 +116,7 @@ static ckpt_status find_rows(uint32_t **out, const ckpt_plan *plan, const ckpt_i
     while (leaf->op->is_check) leaf = leaf->args[0];
     bool is_dropped = row->sink < plan->n_outputs && !is_described[i];
     uint32_t number;
-    bool is_own = ckpt_expr_tensor(leaf) != NULL && number_of(&number, from, names, leaf);
+    bool is_own = ckpt_expr_tensor(leaf) != NULL && number_of(&number, request, from, names, leaf);
     if (is_own && !is_dropped && row->sink != CKPT_VALUE_SINK) rows[number] = i + 1;
   }
   free(is_described);
@@ -109,10 +135,11 @@ static ckpt_status check_text(const char *text, ckpt_error *err) {
 }
 
 /* Rows, written nowhere, of those tensors of an input whose digest no row gives. */
-static ckpt_status add_digests(ckpt_plan *plan, const ckpt_index *from, const char *include, ckpt_error *err) {
+static ckpt_status add_digests(ckpt_plan *plan, const ckpt_convert_request *request, const ckpt_index *from,
+                               const char *include, ckpt_error *err) {
   uint32_t *rows;
   bool known;
-  CKPT_TRY(find_rows(&rows, plan, from, err));
+  CKPT_TRY(find_rows(&rows, plan, request, from, err));
   ckpt_status status = CKPT_OK;
   for (uint32_t i = 0; i < from->n_tensors && status == CKPT_OK; i++) {
     const ckpt_tensor *tensor = &from->tensors[i];
@@ -129,33 +156,36 @@ ckpt_status ckpt_receipt_plan(ckpt_plan *plan, const ckpt_convert_request *reque
   const ckpt_quantize_options *quantize = request->quantize;
   plan->wants_side_sums = true;
   CKPT_TRY(check_text(request->options->input, err));
+  ckpt_adapter_info adapter;
+  for (uint32_t i = 0; request->adapters != NULL && ckpt_adapters_at(request->adapters, i, &adapter); i++)
+    CKPT_TRY(check_text(adapter.path, err));
   if (request->like_path != NULL) CKPT_TRY(check_text(request->like_path, err));
   for (uint32_t i = 0; i < request->n_targets; i++) CKPT_TRY(check_text(request->targets[i].path, err));
   for (uint32_t i = 0; i < plan->n_outputs; i++)
     if (plan->outputs[i].format->caps.side_files) CKPT_TRY(ckpt_side_sums_check_names(plan->outputs[i].described, err));
-  CKPT_TRY(add_digests(plan, request->from, ckpt_receipt_include(plan, request), err));
+  CKPT_TRY(add_digests(plan, request, ckpt_receipt_base(request), ckpt_receipt_include(plan, request), err));
   if (request->graph != NULL) {
     CKPT_TRY(check_text(request->options->graph, err));
-    CKPT_TRY(add_digests(plan, request->graph, "all", err));
+    CKPT_TRY(add_digests(plan, request, request->graph, "all", err));
   }
   if (request->graph_weights != NULL) {
     CKPT_TRY(check_text(request->options->graph_weights, err));
-    CKPT_TRY(add_digests(plan, request->graph_weights, "all", err));
+    CKPT_TRY(add_digests(plan, request, request->graph_weights, "all", err));
   }
   if (quantize == NULL || quantize->imatrix == NULL) return CKPT_OK;
   CKPT_TRY(check_text(quantize->imatrix_path, err));
-  return add_digests(plan, quantize->imatrix, "all", err);
+  return add_digests(plan, request, quantize->imatrix, "all", err);
 }
 
 /* The content digest of an input, from the rows of a plan that has run. */
-static ckpt_status input_digest(const ckpt_plan *plan, const ckpt_index *from, const char *include, ckpt_digest *out,
-                                ckpt_error *err) {
+static ckpt_status input_digest(const ckpt_plan *plan, const ckpt_convert_request *request, const ckpt_index *from,
+                                const char *include, ckpt_digest *out, ckpt_error *err) {
   uint32_t *rows = NULL;
   bool known;
   const ckpt_digest **digests = calloc((size_t)from->n_tensors + 1, sizeof *digests);
   CKPT_TRY_ALLOC(digests, err);
   ckpt_status status;
-  CKPT_TRY_GOTO(find_rows(&rows, plan, from, err));
+  CKPT_TRY_GOTO(find_rows(&rows, plan, request, from, err));
   for (uint32_t i = 0; i < from->n_tensors; i++) {
     const ckpt_tensor *tensor = &from->tensors[from->by_name[i]];
     uint32_t row = rows[from->by_name[i]];
@@ -175,22 +205,22 @@ done:
 
 ckpt_status ckpt_receipt_input(const ckpt_plan *plan, const ckpt_convert_request *request, ckpt_digest *out,
                                ckpt_error *err) {
-  return input_digest(plan, request->from, ckpt_receipt_include(plan, request), out, err);
+  return input_digest(plan, request, ckpt_receipt_base(request), ckpt_receipt_include(plan, request), out, err);
 }
 
 ckpt_status ckpt_receipt_imatrix(const ckpt_plan *plan, const ckpt_convert_request *request, ckpt_digest *out,
                                  ckpt_error *err) {
-  return input_digest(plan, request->quantize->imatrix, "all", out, err);
+  return input_digest(plan, request, request->quantize->imatrix, "all", out, err);
 }
 
 ckpt_status ckpt_receipt_graph(const ckpt_plan *plan, const ckpt_convert_request *request, ckpt_digest *out,
                                ckpt_error *err) {
-  return input_digest(plan, request->graph, "all", out, err);
+  return input_digest(plan, request, request->graph, "all", out, err);
 }
 
 ckpt_status ckpt_receipt_graph_weights(const ckpt_plan *plan, const ckpt_convert_request *request, ckpt_digest *out,
                                        ckpt_error *err) {
-  return input_digest(plan, request->graph_weights, "all", out, err);
+  return input_digest(plan, request, request->graph_weights, "all", out, err);
 }
 
 /* ---- printing ---------------------------------------------------------------------------------------------------- */
@@ -320,6 +350,11 @@ static void print_options(ckpt_stream *out, const ckpt_convert_request *request,
   if (request->from->weights != NULL) print_text(out, ",\"weights\":", request->from->weights);
   print_text(out, ",\"like\":", request->like_path);
   print_place(out, CKPT_PLACE_CONVERT, options, &request->targets[0].values, digests);
+  if (request->adapters != NULL) {
+    print_text(out, ",\n  \"merge\":{\"rules\":", CKPT_MERGE_RULES);
+    print_place(out, CKPT_PLACE_ADAPTER, ckpt_adapters_options(request->adapters), NULL, digests);
+    ckpt_stream_text(out, "}");
+  }
   if (request->quantize != NULL) {
     print_text(out, ",\n  \"quantize\":{\"presets\":", CKPT_PRESETS_VERSION);
     print_place(out, CKPT_PLACE_QUANTIZE, request->quantize, NULL, digests);
@@ -379,6 +414,33 @@ static void print_output(ckpt_stream *out, const ckpt_plan *plan, const ckpt_con
   ckpt_stream_text(out, "]}");
 }
 
+/* A number that reads back as the same one. */
+static void print_number(ckpt_stream *out, const char *before, double value) {
+  char text[40];
+  (void)ckpt_c_snprintf(text, sizeof text, "%.17g", value);
+  ckpt_stream_text(out, before);
+  ckpt_stream_text(out, text);
+}
+
+/* The inputs that adapters are, and what each does to which tensor. */
+static void print_adapters(ckpt_stream *out, const ckpt_adapters *adapters) {
+  ckpt_adapter_info info;
+  ckpt_adapter_effect effect;
+  for (uint32_t i = 0; ckpt_adapters_at(adapters, i, &info); i++) {
+    print_text(out, ",\n  {\"path\":", info.path);
+    print_number(out, ",\"scale\":", info.scale);
+    print_digest(out, &info.digest);
+    ckpt_stream_text(out, "}");
+  }
+  ckpt_stream_text(out, "],\n \"merged\":[");
+  for (size_t i = 0; ckpt_adapters_effect(adapters, i, &effect); i++) {
+    print_text(out, i == 0 ? "\n  {\"name\":" : ",\n  {\"name\":", effect.name);
+    ckpt_stream_printf(out, ",\"adapter\":%u,\"rank\":%llu", effect.adapter, (ull)effect.rank);
+    print_number(out, ",\"scale\":", effect.scale);
+    ckpt_stream_text(out, "}");
+  }
+}
+
 ckpt_status ckpt_receipt_write(const ckpt_plan *plan, const ckpt_convert_request *request, ckpt_sink *sink,
                                ckpt_error *err) {
   ckpt_digest digest;
@@ -397,11 +459,13 @@ ckpt_status ckpt_receipt_write(const ckpt_plan *plan, const ckpt_convert_request
   ckpt_stream_text(&out, ",\n");
   print_options(&out, request, &others);
   print_text(&out, " \"inputs\":[\n  {\"path\":", request->options->input);
-  print_text(&out, ",\"format\":", request->from->format);
-  print_text(&out, ",\"names\":", request->from->names);
+  print_text(&out, ",\"format\":", ckpt_receipt_base(request)->format);
+  print_text(&out, ",\"names\":", ckpt_receipt_base(request)->names);
   print_text(&out, ",\"include\":", ckpt_receipt_include(plan, request));
   print_digest(&out, &digest);
-  ckpt_stream_text(&out, "}],\n \"outputs\":[\n");
+  ckpt_stream_text(&out, "}");
+  if (request->adapters != NULL) print_adapters(&out, request->adapters);
+  ckpt_stream_text(&out, "],\n \"outputs\":[\n");
   ckpt_status status = CKPT_OK;
   for (uint32_t i = 0; i < plan->n_outputs && status == CKPT_OK; i++) {
     ckpt_side_sums side = {0};

@@ -15,6 +15,9 @@ ckpt_status ckpt_receipt_plan(ckpt_plan *plan, const ckpt_convert_request *reque
 ckpt_status ckpt_receipt_write(const ckpt_plan *plan, const ckpt_convert_request *request, ckpt_sink *sink,
                                ckpt_error *err);
 
+/* The input that a request's path names: of a merged model the base. */
+const ckpt_index *ckpt_receipt_base(const ckpt_convert_request *request);
+
 /* The content digest of the request's input, from the rows of a plan that has run. */
 ckpt_status ckpt_receipt_input(const ckpt_plan *plan, const ckpt_convert_request *request, ckpt_digest *out,
                                ckpt_error *err);

@@ -2,36 +2,28 @@
  * unknown option is refused, other unknown keys are passed by. Whether the request can be meant: recorded_check.c. */
 #include "libckpt/recipe/replay/recorded.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "libckpt/base/error.h"
+#include "libckpt/base/text.h"
 #include "libckpt/recipe/convert/options.h"
+#include "libckpt/recipe/replay/recorded_fields.h"
 
-enum { MAX_OPTION_BYTES = 16 << 20 /* more than any command line holds */, MAX_OUTPUTS = 1000 };
+enum { MAX_OPTION_BYTES = 16 << 20 /* more than any command line holds */, MAX_INPUTS = 1000, MAX_OUTPUTS = 1000 };
 
 typedef ckpt_recorded recorded;
 typedef ckpt_recorded_output recorded_output;
+typedef ckpt_recorded_field field;
 
 ckpt_status ckpt_recorded_full(const recorded *r, ckpt_error *err) {
   return ckpt_fail(err, CKPT_ELIMIT, r->path, NULL, "its options take more than %d bytes", MAX_OPTION_BYTES);
 }
 
-static ckpt_status refuse(const recorded *r, const char *what, ckpt_error *err) {
+ckpt_status ckpt_recorded_refuse(const recorded *r, const char *what, ckpt_error *err) {
   return ckpt_fail(err, CKPT_EFORMAT, r->path, NULL, "is no receipt that this version knows (%s)", what);
 }
 
-/* What is read of an object: keys in any order, each once. Others are passed by, or met by a last field without a
- * key. */
-typedef struct field {
-  const char *key;
-  ckpt_status (*read)(recorded *r, ckpt_json *json, void *into, ckpt_error *err); /* its value */
-  void *into;
-  bool is_sparse; /* stands there only if it was asked for or says something */
-} field;
-
-/* The rest of an object whose beginning has been read. */
-static ckpt_status read_fields(recorded *r, ckpt_json *json, const field *fields, size_t n, ckpt_error *err) {
+ckpt_status ckpt_recorded_fields(recorded *r, ckpt_json *json, const field *fields, size_t n, ckpt_error *err) {
   uint32_t seen = 0;
   for (;;) {
     ckpt_json_token token;
@@ -84,7 +76,7 @@ static ckpt_status read_text(recorded *r, ckpt_json *json, void *into, ckpt_erro
 /* The same where null says nothing that can be meant. */
 static ckpt_status read_word(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
   CKPT_TRY(read_text(r, json, into, err));
-  return *(const char **)into == NULL ? refuse(r, "null", err) : CKPT_OK;
+  return *(const char **)into == NULL ? ckpt_recorded_refuse(r, "null", err) : CKPT_OK;
 }
 
 /* "stored" or null, which is the model's own names. */
@@ -92,32 +84,32 @@ static ckpt_status read_naming(recorded *r, ckpt_json *json, void *into, ckpt_er
   const char *text = NULL;
   CKPT_TRY(read_text(r, json, &text, err));
   *(bool *)into = text != NULL;
-  return text != NULL && strcmp(text, "stored") != 0 ? refuse(r, "names", err) : CKPT_OK;
+  return text != NULL && strcmp(text, "stored") != 0 ? ckpt_recorded_refuse(r, "names", err) : CKPT_OK;
 }
 
-static ckpt_status read_flag(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
+ckpt_status ckpt_recorded_flag(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
   ckpt_json_token token;
   CKPT_TRY(ckpt_json_next(json, &token, err));
-  if (token != CKPT_JSON_TRUE && token != CKPT_JSON_FALSE) return refuse(r, "options", err);
+  if (token != CKPT_JSON_TRUE && token != CKPT_JSON_FALSE) return ckpt_recorded_refuse(r, "options", err);
   *(bool *)into = token == CKPT_JSON_TRUE;
   return CKPT_OK;
 }
 
-static ckpt_status read_size(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
+ckpt_status ckpt_recorded_size(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
   CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_NUMBER, "a size", err));
-  return ckpt_json_u64(json, into) ? CKPT_OK : refuse(r, "sizes", err);
+  return ckpt_json_u64(json, into) ? CKPT_OK : ckpt_recorded_refuse(r, "sizes", err);
 }
 
 /* Ranks, a level: no option of ours is larger. */
 static ckpt_status read_count(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
   uint64_t count;
-  CKPT_TRY(read_size(r, json, &count, err));
-  if (count > CKPT_MAX_RANKS) return refuse(r, "sizes", err);
+  CKPT_TRY(ckpt_recorded_size(r, json, &count, err));
+  if (count > CKPT_MAX_RANKS) return ckpt_recorded_refuse(r, "sizes", err);
   *(uint32_t *)into = (uint32_t)count;
   return CKPT_OK;
 }
 
-static ckpt_status read_digest(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
+ckpt_status ckpt_recorded_digest(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
   recorded_output *output = into;
   const char *text;
   (void)r;
@@ -126,11 +118,18 @@ static ckpt_status read_digest(recorded *r, ckpt_json *json, void *into, ckpt_er
   return CKPT_OK;
 }
 
+ckpt_status ckpt_recorded_number(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
+  CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_NUMBER, "a scale", err));
+  (void)r;
+  *(double *)into = ckpt_c_strtod(ckpt_json_text(json, NULL), NULL);
+  return CKPT_OK;
+}
+
 static ckpt_status read_version(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
   uint64_t version;
   CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_NUMBER, "ckpt_receipt", err));
   *(bool *)into = ckpt_json_u64(json, &version) && version == 1;
-  return *(bool *)into ? CKPT_OK : refuse(r, "no \"ckpt_receipt\": 1", err);
+  return *(bool *)into ? CKPT_OK : ckpt_recorded_refuse(r, "no \"ckpt_receipt\": 1", err);
 }
 
 static ckpt_status read_list(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
@@ -140,11 +139,11 @@ static ckpt_status read_list(recorded *r, ckpt_json *json, void *into, ckpt_erro
     ckpt_json_token token;
     CKPT_TRY(ckpt_json_next(json, &token, err));
     if (token == CKPT_JSON_ARRAY_END) break;
-    if (token != CKPT_JSON_STRING) return refuse(r, "options", err);
+    if (token != CKPT_JSON_STRING) return ckpt_recorded_refuse(r, "options", err);
     CKPT_TRY(grow(r, &texts, n, sizeof *texts, err));
     size_t n_text;
     const char *text = ckpt_json_text(json, &n_text);
-    if (strlen(text) != n_text) return refuse(r, "options", err);
+    if (strlen(text) != n_text) return ckpt_recorded_refuse(r, "options", err);
     texts[n] = ckpt_arena_copy(&r->arena, text);
     if (texts[n] == NULL) return ckpt_recorded_full(r, err);
   }
@@ -152,12 +151,11 @@ static ckpt_status read_list(recorded *r, ckpt_json *json, void *into, ckpt_erro
   return CKPT_OK;
 }
 
-/* The array's next object has begun, or *is_end. */
-static ckpt_status next_object(const recorded *r, ckpt_json *json, const char *what, bool *is_end, ckpt_error *err) {
+ckpt_status ckpt_recorded_next(const recorded *r, ckpt_json *json, const char *what, bool *is_end, ckpt_error *err) {
   ckpt_json_token token;
   CKPT_TRY(ckpt_json_next(json, &token, err));
   *is_end = token == CKPT_JSON_ARRAY_END;
-  return *is_end || token == CKPT_JSON_OBJECT ? CKPT_OK : refuse(r, what, err);
+  return *is_end || token == CKPT_JSON_OBJECT ? CKPT_OK : ckpt_recorded_refuse(r, what, err);
 }
 
 static ckpt_status read_casts(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
@@ -167,15 +165,15 @@ static ckpt_status read_casts(recorded *r, ckpt_json *json, void *into, ckpt_err
   for (size_t n = 0;; n++) {
     bool is_end;
     const char *dtype = NULL;
-    CKPT_TRY(next_object(r, json, "dtype", &is_end, err));
+    CKPT_TRY(ckpt_recorded_next(r, json, "dtype", &is_end, err));
     if (is_end) break;
     CKPT_TRY(grow(r, &casts, n, sizeof *casts, err));
     const field fields[] = {{"pattern", read_text, &casts[n].pattern, false},
                             {"dtype", read_text, &dtype, false},
                             {NULL, refuse_option, NULL, false}};
-    CKPT_TRY(read_fields(r, json, fields, 3, err));
+    CKPT_TRY(ckpt_recorded_fields(r, json, fields, 3, err));
     casts[n].dtype = dtype == NULL ? CKPT_DTYPE_NONE : ckpt_dtype_parse(dtype);
-    if (casts[n].dtype == CKPT_DTYPE_NONE) return refuse(r, "dtype", err);
+    if (casts[n].dtype == CKPT_DTYPE_NONE) return ckpt_recorded_refuse(r, "dtype", err);
     r->options.n_casts = n + 1;
   }
   r->options.casts = casts;
@@ -186,14 +184,14 @@ static ckpt_status read_type(recorded *r, ckpt_json *json, void *into, ckpt_erro
   const char *text = NULL;
   CKPT_TRY(read_text(r, json, &text, err));
   *(ckpt_dtype *)into = text == NULL ? CKPT_DTYPE_NONE : ckpt_dtype_parse(text);
-  return text != NULL && *(ckpt_dtype *)into == CKPT_DTYPE_NONE ? refuse(r, "types", err) : CKPT_OK;
+  return text != NULL && *(ckpt_dtype *)into == CKPT_DTYPE_NONE ? ckpt_recorded_refuse(r, "types", err) : CKPT_OK;
 }
 
 static ckpt_status read_preset(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
   const char *text = NULL;
   CKPT_TRY(read_text(r, json, &text, err));
   *(const ckpt_preset **)into = text == NULL ? NULL : ckpt_preset_find(text);
-  return *(const ckpt_preset **)into == NULL ? refuse(r, "types", err) : CKPT_OK;
+  return *(const ckpt_preset **)into == NULL ? ckpt_recorded_refuse(r, "types", err) : CKPT_OK;
 }
 
 /* The tables that decided: others would decide otherwise. */
@@ -215,11 +213,12 @@ static ckpt_status read_input(recorded *r, ckpt_json *json, void *into, ckpt_err
                                                                         : &r->imatrix;
   CKPT_TRY(ckpt_json_next(json, &token, err));
   if (token == CKPT_JSON_NULL) return CKPT_OK;
-  if (token != CKPT_JSON_OBJECT) return refuse(r, "inputs", err);
-  const field fields[] = {
-      {"path", read_text, path, false}, {"digest", read_digest, digest, false}, {NULL, refuse_option, NULL, false}};
-  CKPT_TRY(read_fields(r, json, fields, sizeof fields / sizeof *fields, err));
-  return *path == NULL ? refuse(r, "inputs", err) : CKPT_OK;
+  if (token != CKPT_JSON_OBJECT) return ckpt_recorded_refuse(r, "inputs", err);
+  const field fields[] = {{"path", read_text, path, false},
+                          {"digest", ckpt_recorded_digest, digest, false},
+                          {NULL, refuse_option, NULL, false}};
+  CKPT_TRY(ckpt_recorded_fields(r, json, fields, sizeof fields / sizeof *fields, err));
+  return *path == NULL ? ckpt_recorded_refuse(r, "inputs", err) : CKPT_OK;
 }
 
 /* How an option is read: as its member is. */
@@ -227,8 +226,8 @@ static field field_of(const ckpt_option *option, void *place) {
   const bool is_list = (option->flags & CKPT_OPTION_REPEATED) != 0;
   field f = {option->field, read_text, ckpt_option_member(option, place), option->is_sparse};
   switch (option->kind) {
-    case CKPT_OPTION_FLAG: f.read = read_flag; break;
-    case CKPT_OPTION_SIZE: f.read = read_size; break;
+    case CKPT_OPTION_FLAG: f.read = ckpt_recorded_flag; break;
+    case CKPT_OPTION_SIZE: f.read = ckpt_recorded_size; break;
     case CKPT_OPTION_INTEGER:
     case CKPT_OPTION_COUNT: f.read = read_count; break;
     case CKPT_OPTION_TYPE: f.read = read_type; break;
@@ -262,9 +261,9 @@ static ckpt_status read_value(recorded *r, ckpt_json *json, void *into, ckpt_err
     const char *word = NULL;
     CKPT_TRY(read_word(r, json, &word, err));
     count = (uint32_t)ckpt_format_word_number(to->option->words, word);
-    if (count == 0) return refuse(r, to->option->name, err);
+    if (count == 0) return ckpt_recorded_refuse(r, to->option->name, err);
   } else if (to->option->most == 1)
-    CKPT_TRY(read_flag(r, json, &is_set, err));
+    CKPT_TRY(ckpt_recorded_flag(r, json, &is_set, err));
   else
     CKPT_TRY(read_count(r, json, &count, err));
   return add_value(r, to->values, (ckpt_format_value){to->option->name, is_set ? 1 : count}, err);
@@ -284,13 +283,14 @@ static ckpt_status add_options(const recorded *r, field_list *list, ckpt_option_
                                ckpt_format_values *values, ckpt_error *err) {
   for (const ckpt_option *option = ckpt_written_options; option->name != NULL; option++) {
     if (option->place != kind || option->key == 0) continue;
-    if (list->n + 1 == MAX_FIELDS) return refuse(r, "too many options", err);
+    if (list->n + 1 == MAX_FIELDS) return ckpt_recorded_refuse(r, "too many options", err);
     list->items[list->n++] = field_of(option, place);
   }
   const ckpt_format_option *option;
   for (size_t i = 0; values != NULL && (option = ckpt_format_option_at(i)) != NULL; i++) {
     if (option->is_of_all != (kind == CKPT_PLACE_CONVERT)) continue;
-    if (list->n + 1 == MAX_FIELDS || list->n_values == MAX_VALUES) return refuse(r, "too many options", err);
+    if (list->n + 1 == MAX_FIELDS || list->n_values == MAX_VALUES)
+      return ckpt_recorded_refuse(r, "too many options", err);
     value_reader *to = &list->values[list->n_values++];
     *to = (value_reader){option, values};
     list->items[list->n++] = (field){option->name, read_value, to, true};
@@ -306,8 +306,29 @@ static ckpt_status read_quantize(recorded *r, ckpt_json *json, void *into, ckpt_
   list.items[list.n++] = (field){NULL, refuse_option, NULL, false};
   CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_OBJECT, "quantize", err));
   r->request.quantize = &r->quantize;
-  CKPT_TRY(read_fields(r, json, list.items, list.n, err));
-  return has_presets ? CKPT_OK : refuse(r, "no version of presets", err);
+  CKPT_TRY(ckpt_recorded_fields(r, json, list.items, list.n, err));
+  return has_presets ? CKPT_OK : ckpt_recorded_refuse(r, "no version of presets", err);
+}
+
+/* The formulas: others would give other values. */
+static ckpt_status read_rules(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
+  const char *text = NULL;
+  CKPT_TRY(read_word(r, json, &text, err));
+  *(bool *)into = true;
+  if (strcmp(text, CKPT_MERGE_RULES) == 0) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EUNSUPPORTED, r->path, NULL, "merged by rules '%.80s', this version has %s", text,
+                   CKPT_MERGE_RULES);
+}
+
+static ckpt_status read_merge(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
+  bool has_rules = false;
+  (void)into;
+  field_list list = {.items = {{"rules", read_rules, &has_rules, false}}, .n = 1};
+  CKPT_TRY(add_options(r, &list, CKPT_PLACE_ADAPTER, &r->merge, NULL, err));
+  list.items[list.n++] = (field){NULL, refuse_option, NULL, false};
+  CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_OBJECT, "merge", err));
+  r->merges = true;
+  return ckpt_recorded_fields(r, json, list.items, list.n, err);
 }
 
 static ckpt_status read_options(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
@@ -315,12 +336,23 @@ static ckpt_status read_options(recorded *r, ckpt_json *json, void *into, ckpt_e
   field_list list = {.items = {{"names", read_naming, &r->options.stored_names, false},
                                {"weights", read_text, &r->weights, true},
                                {"like", read_text, &r->request.like_path, false},
+                               {"merge", read_merge, NULL, true},
                                {"quantize", read_quantize, NULL, true}},
-                     .n = 4};
+                     .n = 5};
   CKPT_TRY(add_options(r, &list, CKPT_PLACE_CONVERT, &r->options, &r->values, err));
   list.items[list.n++] = (field){NULL, refuse_option, NULL, false};
   CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_OBJECT, "options", err));
-  return read_fields(r, json, list.items, list.n, err);
+  return ckpt_recorded_fields(r, json, list.items, list.n, err);
+}
+
+/* What follows the model: an adapter of it. */
+static ckpt_status read_adapter(recorded *r, ckpt_json *json, ckpt_error *err) {
+  CKPT_TRY(grow(r, &r->adapters, r->n_adapters, sizeof *r->adapters, err));
+  ckpt_recorded_adapter *adapter = &r->adapters[r->n_adapters++];
+  const field fields[] = {{"path", read_word, &adapter->path, false},
+                          {"scale", ckpt_recorded_number, &adapter->scale, false},
+                          {"digest", ckpt_recorded_digest, &adapter->digest, false}};
+  return ckpt_recorded_fields(r, json, fields, sizeof fields / sizeof *fields, err);
 }
 
 static ckpt_status read_inputs(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
@@ -328,15 +360,19 @@ static ckpt_status read_inputs(recorded *r, ckpt_json *json, void *into, ckpt_er
   CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_ARRAY, "inputs", err));
   for (size_t n = 0;; n++) {
     bool is_end;
-    CKPT_TRY(next_object(r, json, "inputs", &is_end, err));
+    CKPT_TRY(ckpt_recorded_next(r, json, "inputs", &is_end, err));
     if (is_end) return CKPT_OK;
-    if (n != 0) return refuse(r, "more than one input", err);
+    if (n == MAX_INPUTS) return ckpt_fail(err, CKPT_ELIMIT, r->path, NULL, "has more than %d inputs", MAX_INPUTS);
+    if (n != 0) {
+      CKPT_TRY(read_adapter(r, json, err));
+      continue;
+    }
     const field fields[] = {{"path", read_word, &r->options.input, false},
                             {"format", read_word, &r->input_format, false},
                             {"names", read_word, &r->input_names, false},
                             {"include", read_word, &r->input_include, false},
-                            {"digest", read_digest, &r->input, false}};
-    CKPT_TRY(read_fields(r, json, fields, sizeof fields / sizeof *fields, err));
+                            {"digest", ckpt_recorded_digest, &r->input, false}};
+    CKPT_TRY(ckpt_recorded_fields(r, json, fields, sizeof fields / sizeof *fields, err));
   }
 }
 
@@ -345,7 +381,7 @@ static ckpt_status read_outputs(recorded *r, ckpt_json *json, void *into, ckpt_e
   CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_ARRAY, "outputs", err));
   for (uint32_t n = 0;; n++) {
     bool is_end;
-    CKPT_TRY(next_object(r, json, "outputs", &is_end, err));
+    CKPT_TRY(ckpt_recorded_next(r, json, "outputs", &is_end, err));
     if (is_end) break;
     if (n == MAX_OUTPUTS) return ckpt_fail(err, CKPT_ELIMIT, r->path, NULL, "has more than %d outputs", MAX_OUTPUTS);
     CKPT_TRY(grow(r, &r->targets, n, sizeof *r->targets, err));
@@ -354,13 +390,13 @@ static ckpt_status read_outputs(recorded *r, ckpt_json *json, void *into, ckpt_e
     recorded_output *output = &r->outputs[n];
     field_list list = {.items = {{"path", read_word, &target->path, false},
                                  {"format", read_word, &target->to, false},
-                                 {"n_tensors", read_size, &output->n_tensors, false},
-                                 {"n_bytes", read_size, &output->n_bytes, false},
-                                 {"digest", read_digest, output, false},
+                                 {"n_tensors", ckpt_recorded_size, &output->n_tensors, false},
+                                 {"n_bytes", ckpt_recorded_size, &output->n_bytes, false},
+                                 {"digest", ckpt_recorded_digest, output, false},
                                  {"names", read_word, &output->names, true}},
                        .n = 6};
     CKPT_TRY(add_options(r, &list, CKPT_PLACE_TARGET, target, &target->values, err));
-    CKPT_TRY(read_fields(r, json, list.items, list.n, err));
+    CKPT_TRY(ckpt_recorded_fields(r, json, list.items, list.n, err));
     for (uint32_t i = 0; i < n; i++)
       if (strcmp(r->targets[i].path, target->path) == 0)
         return ckpt_json_fail(json, err, "output '%.200s' stands there twice", target->path);
@@ -389,12 +425,12 @@ static ckpt_status parse(recorded *r, ckpt_error *err) {
   ckpt_status status;
   CKPT_TRY_GOTO(ckpt_json_file_read(&json, &r->file, err));
   CKPT_TRY_GOTO(ckpt_json_expect(json, CKPT_JSON_OBJECT, "a receipt", err));
-  CKPT_TRY_GOTO(read_fields(r, json, fields, sizeof fields / sizeof *fields, err));
+  CKPT_TRY_GOTO(ckpt_recorded_fields(r, json, fields, sizeof fields / sizeof *fields, err));
   CKPT_TRY_GOTO(ckpt_json_next(json, &token, err)); /* the end, or an error */
   if (r->options.input == NULL)
-    status = refuse(r, "inputs", err);
+    status = ckpt_recorded_refuse(r, "inputs", err);
   else if (r->request.n_targets == 0)
-    status = refuse(r, "outputs", err);
+    status = ckpt_recorded_refuse(r, "outputs", err);
   else
     status = share_values(r, err);
   if (status == CKPT_OK) status = ckpt_recorded_check(r, err);
@@ -410,107 +446,20 @@ ckpt_status ckpt_recorded_open(ckpt_recorded *r, const char *path, ckpt_error *e
   return parse(r, err);
 }
 
-void ckpt_recorded_close(ckpt_recorded *r) {
-  ckpt_index_free(r->from);
+void ckpt_recorded_close_inputs(recorded *r) {
+  ckpt_index_free(r->from); /* before what it borrows */
+  ckpt_adapters_free(r->opened);
+  ckpt_index_free(r->base);
   ckpt_index_free(r->like);
   ckpt_index_free(r->importance);
   ckpt_index_free(r->graph);
   ckpt_index_free(r->graph_weights);
-  r->from = r->like = r->importance = r->graph = r->graph_weights = NULL;
+  r->opened = NULL;
+  r->from = r->base = r->like = r->importance = r->graph = r->graph_weights = NULL;
+}
+
+void ckpt_recorded_close(ckpt_recorded *r) {
+  ckpt_recorded_close_inputs(r);
   ckpt_arena_free(&r->arena);
   ckpt_json_file_close(&r->file);
-}
-
-/* ---- lists of an output ------------------------------------------------------------------------------------------ */
-
-/* A string or null into a buffer: of a name, of a dtype. */
-static ckpt_status read_short(ckpt_json *json, char *into, size_t n_into, ckpt_error *err) {
-  const char *text;
-  CKPT_TRY(ckpt_json_take_text(json, "what a receipt records", true, &text, err));
-  snprintf(into, n_into, "%s", text == NULL ? "" : text);
-  return CKPT_OK;
-}
-
-static ckpt_status read_name(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
-  (void)r;
-  return read_short(json, into, CKPT_JSON_FILE_MAX_TEXT + 1, err);
-}
-
-static ckpt_status read_dtype(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
-  (void)r;
-  return read_short(json, into, sizeof((ckpt_recorded_tensor *)0)->to, err);
-}
-
-static ckpt_status read_imatrix_flag(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
-  ckpt_recorded_tensor *tensor = into;
-  tensor->has_imatrix = true;
-  return read_flag(r, json, &tensor->imatrix, err);
-}
-
-/* What is read of the lists of one output. */
-typedef struct listing {
-  uint32_t output;
-  void (*take)(void *arg, const ckpt_recorded_tensor *tensor);
-  void *arg;
-  ckpt_side_sums *side;
-  bool *has_side;
-} listing;
-
-static ckpt_status read_tensors(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
-  const listing *wanted = into;
-  CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_ARRAY, "tensors", err));
-  for (;;) {
-    bool is_end;
-    ckpt_recorded_tensor tensor = {0};
-    CKPT_TRY(next_object(r, json, "tensors", &is_end, err));
-    if (is_end) return CKPT_OK;
-    const field fields[] = {{"name", read_name, tensor.name, false},
-                            {"source", read_name, tensor.source, false},
-                            {"from", read_dtype, tensor.from, false},
-                            {"to", read_dtype, tensor.to, false},
-                            {"decided_by", read_dtype, tensor.decided_by, true},
-                            {"instead_of", read_dtype, tensor.instead_of, true},
-                            {"wanted", read_dtype, tensor.wanted, true},
-                            {"imatrix", read_imatrix_flag, &tensor, true},
-                            {"n_bytes", read_size, &tensor.n_bytes, false},
-                            {"n_underflow", read_size, &tensor.n_underflow, true},
-                            {"digest", read_digest, &tensor.digest, false}};
-    CKPT_TRY(read_fields(r, json, fields, sizeof fields / sizeof *fields, err));
-    if (tensor.name[0] == '\0') return ckpt_json_fail(json, err, "a tensor without a name");
-    wanted->take(wanted->arg, &tensor);
-  }
-}
-
-static ckpt_status read_side_files(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
-  const listing *wanted = into;
-  *wanted->has_side = true;
-  return ckpt_side_sums_read(wanted->side, json, &r->arena, err);
-}
-
-static ckpt_status read_lists(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
-  listing *wanted = into;
-  CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_ARRAY, "outputs", err));
-  for (uint32_t number = 0;; number++) {
-    bool is_end;
-    CKPT_TRY(next_object(r, json, "outputs", &is_end, err));
-    if (is_end) return CKPT_OK;
-    const field fields[] = {{"tensors", read_tensors, wanted, false}, {"side_files", read_side_files, wanted, true}};
-    CKPT_TRY(read_fields(r, json, fields, number != wanted->output ? 0 : wanted->side == NULL ? 1 : 2, err));
-  }
-}
-
-ckpt_status ckpt_recorded_read(ckpt_recorded *r, uint32_t output,
-                               void (*take)(void *arg, const ckpt_recorded_tensor *tensor), void *arg,
-                               ckpt_side_sums *side, bool *has_side, ckpt_error *err) {
-  listing wanted = {output, take, arg, side, has_side};
-  const field outputs = {"outputs", read_lists, &wanted, false};
-  ckpt_json *json = NULL;
-  ckpt_status status;
-  if (has_side != NULL) *has_side = false;
-  CKPT_TRY_GOTO(ckpt_json_file_read(&json, &r->file, err));
-  CKPT_TRY_GOTO(ckpt_json_expect(json, CKPT_JSON_OBJECT, "a receipt", err));
-  status = read_fields(r, json, &outputs, 1, err);
-done:
-  ckpt_json_free(json);
-  return ckpt_fail_at(status, err, r->path, NULL);
 }

@@ -17,6 +17,13 @@ typedef struct ckpt_recorded_output {
   const char *names; /* whose names the digest is over; NULL: it does not say */
 } ckpt_recorded_output;
 
+/* An input that is merged into the first. */
+typedef struct ckpt_recorded_adapter {
+  const char *path;
+  double scale;
+  ckpt_recorded_output digest;
+} ckpt_recorded_adapter;
+
 typedef struct ckpt_recorded {
   const char *path;         /* of the receipt */
   const char *const *moved; /* "OLD=NEW": where inputs lie now; NULL ends it, or NULL */
@@ -32,7 +39,13 @@ typedef struct ckpt_recorded {
   ckpt_format_values values; /* of formats, for all targets, which have them too */
   ckpt_convert_request request;
   ckpt_recorded_output graph_digest, graph_weights_digest;
+  ckpt_adapter_options merge; /* where it merges */
+  bool merges;
+  ckpt_recorded_adapter *adapters;
+  uint32_t n_adapters;
   ckpt_index *from, *like, *importance, *graph, *graph_weights; /* its inputs, once opened; owned */
+  ckpt_index *base; /* what adapters are merged into, from is then the merged model; NULL without adapters */
+  ckpt_adapters *opened;
 } ckpt_recorded;
 
 /* A tensor as a receipt lists it. */
@@ -45,10 +58,20 @@ typedef struct ckpt_recorded_tensor {
   ckpt_recorded_output digest;
 } ckpt_recorded_tensor;
 
+/* What an adapter did to a tensor of the merged model. */
+typedef struct ckpt_recorded_effect {
+  char name[CKPT_JSON_FILE_MAX_TEXT + 1];
+  uint64_t adapter, rank;
+  double scale;
+} ckpt_recorded_effect;
+
 /* Opens and reads the receipt at path, which is borrowed. EFORMAT (not a receipt), ELIMIT. Close it even after a
  * failure. */
 ckpt_status ckpt_recorded_open(ckpt_recorded *out, const char *path, ckpt_error *err);
 void ckpt_recorded_close(ckpt_recorded *recorded); /* once more is fine */
+
+/* Releases the inputs that it has opened. */
+void ckpt_recorded_close_inputs(ckpt_recorded *recorded);
 
 /* Fails with EFORMAT if no run of the verb could have had these options. Otherwise an option without effect on the
  * replay could hold anything. */
@@ -63,5 +86,10 @@ ckpt_status ckpt_recorded_full(const ckpt_recorded *recorded, ckpt_error *err);
 ckpt_status ckpt_recorded_read(ckpt_recorded *recorded, uint32_t output,
                                void (*take)(void *arg, const ckpt_recorded_tensor *tensor), void *arg,
                                ckpt_side_sums *side, bool *has_side, ckpt_error *err);
+
+/* The same of what adapters did: `take` (arg first) is called for each effect. EFORMAT where it does not say. */
+ckpt_status ckpt_recorded_read_effects(ckpt_recorded *recorded,
+                                       void (*take)(void *arg, const ckpt_recorded_effect *effect), void *arg,
+                                       ckpt_error *err);
 
 #endif

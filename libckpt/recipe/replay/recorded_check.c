@@ -13,10 +13,10 @@ static ckpt_status refuse(const ckpt_recorded *r, bool is_there, const char *wha
                    r->request.verb, is_there ? "does not take" : "always has");
 }
 
-/* Whether a verb quantizes: it takes options of that. */
-static bool quantizes(const char *verb) {
+/* Whether a verb quantizes, or merges: it takes options of that. */
+static bool takes(ckpt_option_place place, const char *verb) {
   for (const ckpt_option *option = ckpt_written_options; option->name != NULL; option++)
-    if (option->place == CKPT_PLACE_QUANTIZE && ckpt_option_lists(option->verbs, verb)) return true;
+    if (option->place == place && ckpt_option_lists(option->verbs, verb)) return true;
   return false;
 }
 
@@ -39,6 +39,16 @@ static ckpt_status check_values(const ckpt_recorded *r, const ckpt_format_values
   return CKPT_OK;
 }
 
+/* Adapters are inputs, and merged as options say. */
+static ckpt_status check_merge(const ckpt_recorded *r, ckpt_error *err) {
+  const bool is_always = strcmp(r->request.verb, "merge") == 0;
+  if (r->merges ? !takes(CKPT_PLACE_ADAPTER, r->request.verb) : is_always) return refuse(r, r->merges, "merge", err);
+  if (r->merges == (r->n_adapters != 0)) return CKPT_OK;
+  return ckpt_fail(
+      err, CKPT_EFORMAT, r->path, NULL,
+      r->merges ? "records options of merging, and no adapter" : "has more than one input, and no options of merging");
+}
+
 static ckpt_status check_options(const ckpt_recorded *r, ckpt_error *err) {
   const ckpt_convert_options *options = &r->options;
   bool is_known = true;
@@ -49,7 +59,8 @@ static ckpt_status check_options(const ckpt_recorded *r, ckpt_error *err) {
   CKPT_TRY(check_place(r, CKPT_PLACE_CONVERT, options, err));
   CKPT_TRY(check_values(r, &r->values, err));
   const bool is_there = r->request.quantize != NULL;
-  return is_there == quantizes(r->request.verb) ? CKPT_OK : refuse(r, is_there, "quantize", err);
+  CKPT_TRY(check_merge(r, err));
+  return is_there == takes(CKPT_PLACE_QUANTIZE, r->request.verb) ? CKPT_OK : refuse(r, is_there, "quantize", err);
 }
 
 /* Values that are for one output are ones that its format takes. */

@@ -2,7 +2,6 @@
  * reads the receipt. */
 #include <inttypes.h>
 #include <limits.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,151 +16,13 @@
 #include "libckpt/io/source.h"
 #include "libckpt/recipe/compare/hash.h"
 #include "libckpt/recipe/convert/receipt.h"
-#include "libckpt/recipe/replay/recorded.h"
+#include "libckpt/recipe/replay/inputs.h"
 #include "libckpt/run/run.h"
 
 typedef ckpt_recorded recorded;
 typedef ckpt_recorded_output recorded_output;
 
-typedef struct reporter {
-  ckpt_receipt_problem *report;
-  void *arg;
-  size_t *n_told; /* counts differences */
-} reporter;
-
-static void tell(const reporter *to, ckpt_status kind, const char *file, const char *tensor, const char *format,
-                 va_list args) {
-  ckpt_error problem = {0};
-  char text[sizeof problem.message];
-  vsnprintf(text, sizeof text, format, args);
-  (void)ckpt_fail(&problem, CKPT_EDIFFERENT, file, tensor, "%s", text);
-  problem.status = kind;
-  *to->n_told += kind != CKPT_OK;
-  to->report(to->arg, &problem);
-}
-
-static void say(const reporter *to, const char *file, const char *tensor, const char *format, ...) CKPT_PRINTF(4, 5);
-static void say(const reporter *to, const char *file, const char *tensor, const char *format, ...) {
-  va_list args;
-  va_start(args, format);
-  tell(to, CKPT_EDIFFERENT, file, tensor, format, args);
-  va_end(args);
-}
-
-static void remark(const reporter *to, const char *file, const char *format, ...) CKPT_PRINTF(3, 4);
-static void remark(const reporter *to, const char *file, const char *format, ...) {
-  va_list args;
-  va_start(args, format);
-  tell(to, CKPT_OK, file, NULL, format, args);
-  va_end(args);
-}
-
-/* ---- inputs and outputs ------------------------------------------------------------------------------------------ */
-
-/* A path that the run was given, from the folder of the receipt. NULL: no room. */
-static char *beside_receipt(recorded *r, const char *path) {
-  const char *slash = strrchr(r->path, '/');
-  return ckpt_arena_printf(&r->arena, "%.*s%s", slash == NULL ? 0 : (int)(slash + 1 - r->path), r->path, path);
-}
-
-/* What follows `path=` in a text; NULL: it is of another path. */
-static const char *moved_to(const char *text, const char *path) {
-  const size_t n = strlen(path);
-  return strncmp(text, path, n) == 0 && text[n] == '=' && text[n + 1] != '\0' ? text + n + 1 : NULL;
-}
-
-/* Where the caller says that an input lies now, or where it was. */
-static const char *path_now(const recorded *r, const char *path) {
-  for (const char *const *text = r->moved; text != NULL && *text != NULL; text++)
-    if (moved_to(*text, path) != NULL) return moved_to(*text, path);
-  return path;
-}
-
-/* Each of these must be about one of the inputs. */
-static ckpt_status check_moved(const recorded *r, ckpt_error *err) {
-  const char *const inputs[] = {r->options.input, r->request.like_path, r->options.graph, r->options.graph_weights,
-                                r->quantize.imatrix_path};
-  ckpt_name_list names = {.n = 0};
-  for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++)
-    if (inputs[i] != NULL) ckpt_name_list_add(&names, inputs[i]);
-  for (const char *const *text = r->moved; text != NULL && *text != NULL; text++) {
-    bool is_one = false;
-    for (size_t i = 0; i < sizeof inputs / sizeof *inputs && !is_one; i++)
-      is_one = inputs[i] != NULL && moved_to(*text, inputs[i]) != NULL;
-    if (!is_one)
-      return ckpt_fail_option(err, CKPT_ENOTFOUND, r->path, "moved", "'%.400s' begins with none of its inputs (%s)",
-                              *text, names.text);
-  }
-  return CKPT_OK;
-}
-
-/* Opens an input by the path that the run was given: where the caller says that it lies now, else from the current
- * folder, as it was then, else from the receipt's own. */
-static ckpt_status open_input(recorded *r, ckpt_index **out, const char *path, const ckpt_open_options *open,
-                              ckpt_error *err) {
-  char here[PATH_MAX] = "the current folder";
-  struct stat found;
-  const char *now = path_now(r, path);
-  if (now != path || path[0] == '/' || stat(path, &found) == 0) {
-    ckpt_error why = {0};
-    ckpt_status status = ckpt_open(out, now, open, &why);
-    if (status == CKPT_OK) return status;
-    status = ckpt_fail_as(err, status, why.file, why.tensor, &why);
-    return status == CKPT_ENOTFOUND && now == path ? ckpt_advise(status, err, "%moved=OLD=NEW says where it is now")
-                                                   : status;
-  }
-  char *beside = beside_receipt(r, path);
-  if (beside == NULL) return ckpt_recorded_full(r, err);
-  if (stat(beside, &found) == 0) return ckpt_open(out, beside, open, err);
-  ckpt_error why = {0};
-  ckpt_status status = ckpt_open(out, path, open, &why); /* it may be a name in the Hugging Face cache */
-  if (status != CKPT_ENOTFOUND) return ckpt_fail_as(err, status, why.file, why.tensor, &why);
-  (void)!getcwd(here, sizeof here);
-  return ckpt_advise(ckpt_fail(err, status, r->path, NULL,
-                               "its input %s is not there, looked up from %s and from the receipt's folder (run it "
-                               "where the receipt was written)",
-                               path, here),
-                     err, "%moved=OLD=NEW says where it is now");
-}
-
-/* The request that was made then, over what stands at the inputs' paths now. */
-static ckpt_status open_inputs(recorded *r, ckpt_error *err) {
-  r->options.struct_size = sizeof r->options;
-  ckpt_open_options open = {
-      .struct_size = sizeof open, .stored_names = r->options.stored_names, .allow_corrupt = r->options.allow_corrupt};
-  if (r->request.like_path != NULL) CKPT_TRY(open_input(r, &r->like, r->request.like_path, &open, err));
-  open.like = r->like;
-  open.weights = r->weights;
-  open.naming_revision = ckpt_naming_revision(r->input_names);
-  CKPT_TRY(open_input(r, &r->from, r->options.input, &open, err));
-  if (r->from->stored_form != NULL && strcmp(r->input_names, "stored") == 0) { /* before its family was known */
-    ckpt_index_free(r->from);
-    r->from = NULL;
-    open.stored_names = true;
-    CKPT_TRY(open_input(r, &r->from, r->options.input, &open, err));
-  }
-  if (r->quantize.imatrix_path != NULL) {
-    const ckpt_open_options stored = {.struct_size = sizeof stored, .stored_names = true};
-    CKPT_TRY(open_input(r, &r->importance, r->quantize.imatrix_path, &stored, err));
-    r->quantize.imatrix = r->importance;
-  }
-  if (r->options.graph != NULL) {
-    const ckpt_open_options plain = {.struct_size = sizeof plain, .stored_names = r->options.stored_names};
-    CKPT_TRY(open_input(r, &r->graph, r->options.graph, &plain, err));
-    if (r->graph->graph == NULL) return ckpt_fail(err, CKPT_EFORMAT, r->graph->path, NULL, "has no graph now");
-  }
-  if (r->options.graph_weights != NULL) {
-    const ckpt_open_options plain = {.struct_size = sizeof plain, .stored_names = r->options.stored_names};
-    CKPT_TRY(open_input(r, &r->graph_weights, r->options.graph_weights, &plain, err));
-  }
-  r->request.graph = r->graph;
-  r->request.graph_weights = r->graph_weights;
-  r->request.from = r->from;
-  r->request.like = r->like;
-  r->request.options = &r->options;
-  r->request.discards = true;
-  return CKPT_OK;
-}
+/* ---- outputs ----------------------------------------------------------------------------------------------------- */
 
 /* The content of what is at path, if it has one. */
 static ckpt_status digest_at(const char *path, const ckpt_run_options *run, recorded_output *now, ckpt_error *err) {
@@ -216,7 +77,7 @@ static ckpt_status find_output(recorded *r, const char *path, const ckpt_run_opt
   for (; *number < n; ++*number)
     if (ckpt_is_same_path(r->targets[*number].path, path)) return CKPT_OK;
   for (*number = 0; *number < n; ++*number) {
-    const char *beside = beside_receipt(r, r->targets[*number].path);
+    const char *beside = ckpt_replay_beside(r, r->targets[*number].path);
     if (beside == NULL) return ckpt_recorded_full(r, err);
     if (r->targets[*number].path[0] != '/' && ckpt_is_same_path(beside, path)) return CKPT_OK;
   }
@@ -258,7 +119,7 @@ typedef struct comparison {
   const ckpt_recorded *r;
   uint32_t output;
   const char *file, *whose;
-  const reporter *to;
+  const ckpt_replay_reporter *to;
 } comparison;
 
 static const char *or_nothing(const char *name) { return name[0] == '\0' ? "nothing" : name; }
@@ -285,8 +146,8 @@ static void compare_told(const comparison *c, const ckpt_recorded_tensor *then, 
     snprintf(texts[i], sizeof texts[i], "%s%s%s%s%s%s", or_nothing(told[i].decided_by),
              told[i].instead_of[0] == '\0' ? "" : " instead of ", told[i].instead_of,
              told[i].wanted[0] == '\0' ? "" : ", wanted ", told[i].wanted, told[i].importance);
-  say(c->to, c->file, then->name, "the receipt says that its type was decided by %s, the replay decides by %s",
-      texts[0], texts[1]);
+  ckpt_replay_say(c->to, c->file, then->name,
+                  "the receipt says that its type was decided by %s, the replay decides by %s", texts[0], texts[1]);
 }
 
 /* What was decided then against what the replay does. */
@@ -295,14 +156,16 @@ static void compare_decision(const comparison *c, const ckpt_recorded_tensor *th
   const char *from = now->source == NULL ? "" : ckpt_dtype_name((ckpt_dtype)now->source->dtype);
   const char *to = ckpt_dtype_name((ckpt_dtype)now->made->dtype);
   if (strcmp(then->source, source) != 0 || strcmp(then->from, from) != 0 || strcmp(then->to, to) != 0)
-    say(c->to, c->file, then->name, "the receipt says that it is %s of %s as %s, the replay makes it of %s of %s as %s",
-        or_nothing(then->from), or_nothing(then->source), or_nothing(then->to), or_nothing(from), or_nothing(source),
-        to);
+    ckpt_replay_say(c->to, c->file, then->name,
+                    "the receipt says that it is %s of %s as %s, the replay makes it of %s of %s as %s",
+                    or_nothing(then->from), or_nothing(then->source), or_nothing(then->to), or_nothing(from),
+                    or_nothing(source), to);
   else if (then->n_bytes != now->made->n_bytes || then->n_underflow != now->n_underflow)
-    say(c->to, c->file, then->name,
-        "the receipt says %" PRIu64 " byte%s and %" PRIu64 " value%s lost to zero, the replay %" PRIu64 " and %" PRIu64,
-        then->n_bytes, ckpt_plural(then->n_bytes), then->n_underflow, ckpt_plural(then->n_underflow),
-        now->made->n_bytes, now->n_underflow);
+    ckpt_replay_say(c->to, c->file, then->name,
+                    "the receipt says %" PRIu64 " byte%s and %" PRIu64 " value%s lost to zero, the replay %" PRIu64
+                    " and %" PRIu64,
+                    then->n_bytes, ckpt_plural(then->n_bytes), then->n_underflow, ckpt_plural(then->n_underflow),
+                    now->made->n_bytes, now->n_underflow);
   else
     compare_told(c, then, &now->told);
 }
@@ -312,7 +175,7 @@ static void compare_tensor(void *arg, const ckpt_recorded_tensor *tensor) {
   const char *name = tensor->name;
   const bool is_replay = c->index == NULL; /* which tells the list's own faults, once */
   if (!tensor->digest.has_digest) {
-    if (is_replay) say(c->to, c->file, name, "the receipt lists it without a digest");
+    if (is_replay) ckpt_replay_say(c->to, c->file, name, "the receipt lists it without a digest");
     return;
   }
   size_t low = 0, high = c->n;
@@ -327,13 +190,13 @@ static void compare_tensor(void *arg, const ckpt_recorded_tensor *tensor) {
   const ckpt_tensor *named = is_found || c->index == NULL ? NULL : ckpt_index_find(c->index, name);
   if (named != NULL) low = (size_t)ckpt_index_place(c->index, named->name); /* the reader calls it by another name */
   if (!is_found && named == NULL) {
-    say(c->to, c->file, name, "the receipt lists it, %s does not have it", c->whose);
+    ckpt_replay_say(c->to, c->file, name, "the receipt lists it, %s does not have it", c->whose);
     return;
   }
-  if (c->is_met[low] && is_replay) say(c->to, c->file, name, "the receipt lists it twice");
+  if (c->is_met[low] && is_replay) ckpt_replay_say(c->to, c->file, name, "the receipt lists it twice");
   c->is_met[low] = true;
   if (memcmp(&c->entries[low].digest, &tensor->digest.digest, sizeof tensor->digest.digest) != 0)
-    say(c->to, c->file, name, "%s has other values, dtype or shape than the receipt says", c->whose);
+    ckpt_replay_say(c->to, c->file, name, "%s has other values, dtype or shape than the receipt says", c->whose);
   if (c->entries[low].made != NULL) compare_decision(c, tensor, &c->entries[low]);
 }
 
@@ -400,8 +263,8 @@ static bool is_tied_copy(const found_output *found, const bool *is_met, size_t n
 
 /* Compares with what the receipt lists of an output, in one more pass over it. *has_side: it lists side files. */
 static ckpt_status compare_output(recorded *r, uint32_t output, const found_output *found, const char *file,
-                                  const char *whose, const ckpt_run_options *run, const reporter *to, bool *has_side,
-                                  ckpt_error *err) {
+                                  const char *whose, const ckpt_run_options *run, const ckpt_replay_reporter *to,
+                                  bool *has_side, ckpt_error *err) {
   comparison c = {.entries = found->entries,
                   .n = found->n,
                   .index = found->index,
@@ -417,7 +280,8 @@ static ckpt_status compare_output(recorded *r, uint32_t output, const found_outp
   size_t n_left = 0;
   for (size_t i = 0; i < found->n; i++) n_left += !c.is_met[i] && !is_tied_copy(found, c.is_met, i);
   if (status == CKPT_OK && n_left != 0)
-    say(to, file, NULL, "%s has %zu tensor%s that the receipt does not list", whose, n_left, ckpt_plural(n_left));
+    ckpt_replay_say(to, file, NULL, "%s has %zu tensor%s that the receipt does not list", whose, n_left,
+                    ckpt_plural(n_left));
   if (status == CKPT_OK && *has_side) status = compare_side_files(&c, &then, found->layout, found->index, run, err);
   ckpt_side_sums_free(&then);
   free(c.is_met);
@@ -428,21 +292,22 @@ static ckpt_status compare_output(recorded *r, uint32_t output, const found_outp
  * false), make files of another size, and so do links from another folder; how long compressed items are is not known
  * to a replay, which compresses nothing. */
 static void compare_whole(const recorded_output *then, const ckpt_output *now, bool is_same, const char *file,
-                          const reporter *to) {
+                          const ckpt_replay_reporter *to) {
   uint64_t n_bytes = ckpt_output_bytes(now);
   bool is_sized = is_same;
   for (uint32_t i = 0; i < now->layout.n_files; i++) is_sized = is_sized && !now->layout.files[i].has_encoder;
   if (!then->has_digest || memcmp(&then->digest, &now->digest, sizeof then->digest) != 0)
-    say(to, file, NULL, "the replay gives another content digest than the receipt says");
+    ckpt_replay_say(to, file, NULL, "the replay gives another content digest than the receipt says");
   if (then->names != NULL && (now->read_names == NULL || strcmp(then->names, now->read_names) != 0))
-    say(to, file, NULL, "its digest is over names of %.80s, and the replay's over names of %.80s", then->names,
-        now->read_names == NULL ? "nobody" : now->read_names);
+    ckpt_replay_say(to, file, NULL, "its digest is over names of %.80s, and the replay's over names of %.80s",
+                    then->names, now->read_names == NULL ? "nobody" : now->read_names);
   if (then->n_tensors != now->described->n_tensors)
-    say(to, file, NULL, "the receipt says %" PRIu64 " tensor%s, the replay makes %" PRIu32, then->n_tensors,
-        ckpt_plural(then->n_tensors), now->described->n_tensors);
+    ckpt_replay_say(to, file, NULL, "the receipt says %" PRIu64 " tensor%s, the replay makes %" PRIu32, then->n_tensors,
+                    ckpt_plural(then->n_tensors), now->described->n_tensors);
   if (is_sized && then->n_bytes != n_bytes)
-    say(to, file, NULL, "the receipt says that its files have %" PRIu64 " byte%s, the replay makes %" PRIu64,
-        then->n_bytes, ckpt_plural(then->n_bytes), n_bytes);
+    ckpt_replay_say(to, file, NULL,
+                    "the receipt says that its files have %" PRIu64 " byte%s, the replay makes %" PRIu64, then->n_bytes,
+                    ckpt_plural(then->n_bytes), n_bytes);
 }
 
 /* Whether outputs say where the inputs' data are, from their own folders. */
@@ -452,7 +317,7 @@ static bool has_links(const recorded *r) {
   return false;
 }
 
-static ckpt_status compare_replayed(recorded *r, const ckpt_plan *plan, uint32_t number, const reporter *to,
+static ckpt_status compare_replayed(recorded *r, const ckpt_plan *plan, uint32_t number, const ckpt_replay_reporter *to,
                                     ckpt_error *err) {
   ckpt_status status = CKPT_OK;
   bool has_side;
@@ -479,47 +344,6 @@ static ckpt_status compare_replayed(recorded *r, const ckpt_plan *plan, uint32_t
                     r->targets[k].path, to);
   }
   return status;
-}
-
-static ckpt_status compare_input(const recorded *r, const ckpt_plan *plan, const reporter *to, ckpt_error *err) {
-  ckpt_digest now;
-  char then_text[80], now_text[80];
-  CKPT_TRY(ckpt_receipt_input(plan, &r->request, &now, err));
-  if (strcmp(r->input_names, r->from->names) != 0)
-    say(to, r->from->path, NULL, "its tensors were named by %s, and are now by %s", r->input_names, r->from->names);
-  if ((r->weights == NULL) != (r->from->weights == NULL) ||
-      (r->weights != NULL && strcmp(r->weights, r->from->weights) != 0))
-    say(to, r->from->path, NULL, "the receipt takes %.80s weights, and the replay %s",
-        r->weights == NULL ? "its only" : r->weights, r->from->weights == NULL ? "its only" : r->from->weights);
-  const char *include = ckpt_receipt_include(plan, &r->request);
-  if (strcmp(r->input_format, r->from->format) != 0)
-    say(to, r->from->path, NULL, "the receipt says that it is %.80s, and it is %s", r->input_format, r->from->format);
-  if (strcmp(r->input_include, include) != 0)
-    say(to, r->from->path, NULL, "the receipt says that its digest is of %.80s, the replay takes %s", r->input_include,
-        include);
-  if (!r->input.has_digest)
-    say(to, r->from->path, NULL, "the receipt has no digest of it");
-  else if (memcmp(&r->input.digest, &now, sizeof now) != 0)
-    say(to, r->from->path, NULL, "the input has changed (then %s, now %s)",
-        ckpt_digest_text(&r->input.digest, then_text), ckpt_digest_text(&now, now_text));
-  if (r->graph != NULL) {
-    CKPT_TRY(ckpt_receipt_graph(plan, &r->request, &now, err));
-    if (!r->graph_digest.has_digest || memcmp(&r->graph_digest.digest, &now, sizeof now) != 0)
-      say(to, r->graph->path, NULL, "the tensors of the graph's model have changed (now %s)",
-          ckpt_digest_text(&now, now_text));
-  }
-  if (r->graph_weights != NULL) {
-    CKPT_TRY(ckpt_receipt_graph_weights(plan, &r->request, &now, err));
-    if (!r->graph_weights_digest.has_digest || memcmp(&r->graph_weights_digest.digest, &now, sizeof now) != 0)
-      say(to, r->graph_weights->path, NULL, "the checkpoint of the graph has changed (now %s)",
-          ckpt_digest_text(&now, now_text));
-  }
-  if (r->importance == NULL) return CKPT_OK;
-  CKPT_TRY(ckpt_receipt_imatrix(plan, &r->request, &now, err));
-  if (!r->imatrix.has_digest || memcmp(&r->imatrix.digest, &now, sizeof now) != 0)
-    say(to, r->importance->path, NULL, "the importance matrix is another one (now %s)",
-        ckpt_digest_text(&now, now_text));
-  return CKPT_OK;
 }
 
 /* ---- running ----------------------------------------------------------------------------------------------------- */
@@ -569,12 +393,12 @@ static ckpt_status plan_again(recorded *r, ckpt_plan **plan, const char *output,
 
 /* Runs it: every row goes into its digest and nowhere else. number: of the output that stands at the path `output`. */
 static ckpt_status replay(recorded *r, const char *output, uint32_t number, const ckpt_run_options *run,
-                          const reporter *to, ckpt_error *err) {
+                          const ckpt_replay_reporter *to, ckpt_error *err) {
   ckpt_plan *plan = NULL;
   ckpt_status status;
   CKPT_TRY_GOTO(plan_again(r, &plan, output, run, err));
   CKPT_TRY_GOTO(ckpt_convert_run(plan, &r->request, run, NULL, err));
-  CKPT_TRY_GOTO(compare_input(r, plan, to, err));
+  CKPT_TRY_GOTO(ckpt_replay_compare_inputs(r, plan, to, err));
   status = compare_replayed(r, plan, number, to, err);
 done:
   ckpt_plan_free(plan);
@@ -624,8 +448,8 @@ static ckpt_status open_output(recorded *r, ckpt_index **out, const char *path, 
 }
 
 /* What stands at the output now. */
-static ckpt_status look(recorded *r, const char *path, uint32_t number, const ckpt_run_options *run, const reporter *to,
-                        bool *has_side, ckpt_error *err) {
+static ckpt_status look(recorded *r, const char *path, uint32_t number, const ckpt_run_options *run,
+                        const ckpt_replay_reporter *to, bool *has_side, ckpt_error *err) {
   const ckpt_hash_options hash = {.struct_size = sizeof hash, .include = "all"};
   ckpt_index *index = NULL;
   ckpt_hashing hashing = {0};
@@ -657,28 +481,24 @@ ckpt_status ckpt_receipt_replay(const char *receipt, const char *output, const c
                                 bool *has_side_files, ckpt_error *err) {
   recorded r;
   size_t n_told = 0;
-  const reporter to = {report, arg, &n_told};
+  const ckpt_replay_reporter to = {report, arg, &n_told};
   uint32_t number;
   bool has_side = false;
   ckpt_status status;
   CKPT_TRY_GOTO(ckpt_recorded_open(&r, receipt, err));
   r.moved = moved;
-  CKPT_TRY_GOTO(check_moved(&r, err));
+  CKPT_TRY_GOTO(ckpt_replay_check_moved(&r, err));
   ckpt_run_options second = {.struct_size = sizeof second};
   if (run != NULL) second = *run;
   second.trace = NULL; /* that is the replay's */
   ckpt_error why = {0};
-  status = open_inputs(&r, &why);
+  status = ckpt_replay_open_inputs(&r, &why);
   CKPT_TRY_GOTO(status == CKPT_OK ? status : blame_receipt(&r, status, &why, err));
   CKPT_TRY_GOTO(find_output(&r, output, &second, &number, err));
   if (strcmp(r.version, ckpt_version()) != 0)
-    remark(&to, receipt, "was written by version %s, and is run again by %s", r.version, ckpt_version());
+    ckpt_replay_remark(&to, receipt, "was written by version %s, and is run again by %s", r.version, ckpt_version());
   CKPT_TRY_GOTO(replay(&r, output, number, run, &to, err));
-  ckpt_index_free(r.from); /* what was replayed is not needed beside what is there now */
-  ckpt_index_free(r.like);
-  ckpt_index_free(r.importance);
-  ckpt_index_free(r.graph);
-  r.from = r.like = r.importance = r.graph = NULL;
+  ckpt_recorded_close_inputs(&r); /* what was replayed is not needed beside what is there now */
   status = look(&r, output, number, &second, &to, &has_side, err);
   if (has_side_files != NULL) *has_side_files = has_side;
 done:

@@ -308,9 +308,9 @@ class Tied : public Refused {
 
 TEST_F(Tied, AnUpdateOfOneOfTwoIsRefusedUnlessTheyMayBecomeTwo) {
   expect(config_, embedding_, "'lm_head.weight' is tied to 'transformer.wte.weight': they would differ");
-  options_.tied = CKPT_TIED_ERROR;
+  options_.tied = "error";
   expect(config_, embedding_, "no tied weight may change");
-  options_.tied = CKPT_TIED_UNTIE;
+  options_.tied = "untie";
   ASSERT_EQ(open_written(), CKPT_OK) << text_of(err_);
   auto merged = merge();
   EXPECT_EQ(config_of(merged), "lm_head.weight transformer.wte.weight ");

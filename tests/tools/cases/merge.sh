@@ -59,7 +59,7 @@ try merge $base -o x.safetensors
 try merge $base --adapter a/gpt2/adapter -o x.safetensors
 try merge $base --adapter $base -o x.safetensors
 try merge $base --adapter nowhere -o x.safetensors
-try merge $base --adapter $lora -o x.safetensors --receipt r.json
+try merge $base --adapter $lora -o x.safetensors --combine ties
 try hash $base --adapter $lora -o m.json
 try verify $base --adapter $lora
 ls x.safetensors r.json m.json 2> /dev/null
