@@ -9,6 +9,7 @@
 #include "libckpt/base/text.h"
 #include "libckpt/index/arch.h"
 #include "libckpt/recipe/adapter/adapter.h"
+#include "libckpt/recipe/adapter/forms.h"
 #include "libckpt/recipe/select/select.h"
 #include "tools/report/report.h"
 
@@ -74,7 +75,8 @@ static ckpt_status open_like(ckpt_input *out, const char *path, const char *like
   options->weights = out->weights;
   CKPT_TRY(ckpt_open(&out->index, path, options, err));
   ckpt_defects defects = {.report = options->report, .arg = options->report_arg, .path = out->index->path};
-  return like == NULL ? CKPT_OK : check_like(out, like, &defects, err);
+  const bool is_model = ckpt_adapter_kind_of(out->index) == CKPT_ADAPTER_NONE; /* an adapter's is its base */
+  return like == NULL || !is_model ? CKPT_OK : check_like(out, like, &defects, err);
 }
 
 /* ---- adapters ---------------------------------------------------------------------------------------------------- */

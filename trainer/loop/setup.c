@@ -122,7 +122,8 @@ static ckpt_status open_model(ckpt_job *job, ckpt_error *err) {
   }
   const ckpt_carried *config = carried_of(job, "config.json");
   if (config == NULL) return ckpt_fail(err, CKPT_ENOTFOUND, o->model, NULL, "there is no config.json in it");
-  const ckpt_model_options options = {.struct_size = sizeof options, .needs_backward = true};
+  const ckpt_model_options options = {
+      .struct_size = sizeof options, .needs_backward = true, .is_bf16 = job->arguments->bf16};
   CKPT_TRY(ckpt_model_new(&job->model, config->bytes, (size_t)config->n_bytes, o->model, &options, err));
   CKPT_TRY(open_lora(job, err));
   return open_tokenizer(job, err);

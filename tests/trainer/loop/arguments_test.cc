@@ -96,7 +96,8 @@ TEST_F(Arguments, FlagsHaveDashesOrUnderscoresAndTypes) {
   EXPECT_EQ(set("max_steps", "1.5"), CKPT_EINVAL);
   EXPECT_EQ(set("dataloader_drop_last", "yes"), CKPT_OK);
   EXPECT_TRUE(arguments_.dataloader_drop_last);
-  EXPECT_EQ(set("bf16", "false"), CKPT_OK);
+  EXPECT_EQ(set("bf16", "true"), CKPT_OK);
+  EXPECT_TRUE(arguments_.bf16);
   EXPECT_EQ(set("fp16", "true"), CKPT_EINVAL);
   EXPECT_STREQ(error_.message, "fp16 true: f32 alone");
   EXPECT_EQ(set("label_smoothing_factor", "0.0"), CKPT_OK);
