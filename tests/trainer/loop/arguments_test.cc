@@ -51,7 +51,7 @@ class Arguments : public testing::Test {
 TEST_F(Arguments, ReadsJson) {
   ASSERT_EQ(read(".json", R"({"learning_rate": 2e-5, "max_steps": 10, "warmup_steps": 0.1, "save_total_limit": null,
       "eval_strategy": "steps", "eval_steps": 5, "lr_scheduler_kwargs": {"num_cycles": 2}, "report_to": ["wandb"],
-      "dataloader_num_workers": 4, "tf32": null, "_n_gpu": 1})"),
+      "dataloader_num_workers": 4, "tf32": null, "_n_gpu": 1, "gradient_checkpointing": null})"),
             CKPT_OK)
       << error_.message;
   EXPECT_EQ(arguments_.learning_rate, 2e-5);
