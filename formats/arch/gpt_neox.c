@@ -12,13 +12,6 @@
 
 static const char *const model_types[] = {"gpt_neox", NULL};
 
-static const char *const classes[] = {"GPTNeoXModel",
-                                      "GPTNeoXForCausalLM",
-                                      "GPTNeoXForSequenceClassification",
-                                      "GPTNeoXForTokenClassification",
-                                      "GPTNeoXForQuestionAnswering",
-                                      NULL};
-
 /* In the order of the model's parameters, see arch.h. */
 static const ckpt_arch_name names[] = {
     PARAMETER("gpt_neox.embed_in.weight", "token_embd.weight", PLAIN, 0),
@@ -46,28 +39,54 @@ static const ckpt_arch_name names[] = {
     {0},
 };
 
+/* The model's own state dict since transformers 5; save_pretrained gives it its old name. */
+static const ckpt_arch_joined joined[] = {{"lm_head.weight", {"embed_out.weight"}}, {0}};
+
 static const ckpt_arch_tie ties[] = {
     {"gpt_neox.embed_in.weight", "embed_out.weight", "tie_word_embeddings", false},
     {0},
 };
 
-static const ckpt_arch_shape shapes[] = {
+/* ---- what transformers expects --------------------------------------------------------------------------------- */
+
+static const ckpt_arch_shape body[] = {
     {"gpt_neox.embed_in.weight", {"vocab_size", "hidden_size"}, NULL},
     {LAYER "input_layernorm.weight", {"hidden_size"}, NULL},
     {LAYER "input_layernorm.bias", {"hidden_size"}, NULL},
     {LAYER "post_attention_layernorm.weight", {"hidden_size"}, NULL},
     {LAYER "post_attention_layernorm.bias", {"hidden_size"}, NULL},
     {LAYER "attention.query_key_value.weight", {"3*hidden_size", "hidden_size"}, NULL},
-    {LAYER "attention.query_key_value.bias", {"3*hidden_size"}, NULL},
+    {LAYER "attention.query_key_value.bias", {"3*hidden_size"}, "+attention_bias"},
     {LAYER "attention.dense.weight", {"hidden_size", "hidden_size"}, NULL},
-    {LAYER "attention.dense.bias", {"hidden_size"}, NULL},
+    {LAYER "attention.dense.bias", {"hidden_size"}, "+attention_bias"},
     {LAYER "mlp.dense_h_to_4h.weight", {"intermediate_size", "hidden_size"}, NULL},
     {LAYER "mlp.dense_h_to_4h.bias", {"intermediate_size"}, NULL},
     {LAYER "mlp.dense_4h_to_h.weight", {"hidden_size", "intermediate_size"}, NULL},
     {LAYER "mlp.dense_4h_to_h.bias", {"hidden_size"}, NULL},
     {"gpt_neox.final_layer_norm.weight", {"hidden_size"}, NULL},
     {"gpt_neox.final_layer_norm.bias", {"hidden_size"}, NULL},
-    {"embed_out.weight", {"vocab_size", "hidden_size"}, NULL},
+    {0},
+};
+
+static const ckpt_arch_shape embed_out[] = {{"embed_out.weight", {"vocab_size", "hidden_size"}, NULL}, {0}};
+static const ckpt_arch_shape score[] = {{"score.weight", {"num_labels", "hidden_size"}, NULL}, {0}};
+static const ckpt_arch_shape classifier[] = {
+    {"classifier.weight", {"num_labels", "hidden_size"}, NULL}, {"classifier.bias", {"num_labels"}, NULL}, {0}};
+static const ckpt_arch_shape answers[] = {
+    {"qa_outputs.weight", {"2", "hidden_size"}, NULL}, {"qa_outputs.bias", {"2"}, NULL}, {0}};
+
+static const char *const passed[] = {"attention.bias", "attention.masked_bias", "rotary_emb.inv_freq", NULL};
+static const char *const undecided[] = {"per_layer_config", "text_config", NULL};
+
+#define CLASS(name, head) \
+  { name, "gpt_neox", "gpt_neox.", body, head, passed, undecided, "hidden_size", "num_attention_heads", false }
+
+static const ckpt_arch_model models[] = {
+    CLASS("GPTNeoXModel", NULL),
+    CLASS("GPTNeoXForCausalLM", embed_out),
+    CLASS("GPTNeoXForSequenceClassification", score),
+    CLASS("GPTNeoXForTokenClassification", classifier),
+    CLASS("GPTNeoXForQuestionAnswering", answers),
     {0},
 };
 
@@ -115,10 +134,11 @@ extern const ckpt_arch ckpt_arch_gpt_neox;
 const ckpt_arch ckpt_arch_gpt_neox = {.name = "gpt_neox",
                                       .revision = 1,
                                       .model_types = model_types,
-                                      .classes = classes,
                                       .base_prefix = "gpt_neox.",
                                       .names = names,
+                                      .joined = joined,
                                       .ties = ties,
-                                      .shapes = shapes,
+                                      .shapes = body,
+                                      .models = models,
                                       .n_layers = "num_hidden_layers",
                                       .gguf = &gguf};

@@ -1,13 +1,14 @@
 /* exact_sum.h - sums of doubles that are the same in any order: integers of 512 bits, in units of 2^-256.
  *
- * For squares of f32: from what the smallest normal one gives to 2^256. Of an addend what lies below a unit is cut off,
- * whatever it is added to; one beyond the range makes the sum infinite. */
+ * They are for squares of f32, whose range is that of these integers. A sum cuts off each addend at its unit, whatever
+ * it is added to, and becomes infinite past its range. */
 #ifndef CKPT_BASE_EXACT_SUM_H
 #define CKPT_BASE_EXACT_SUM_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Words of a sum, and the exponent of its unit. */
 enum { CKPT_EXACT_WORDS = 8, CKPT_EXACT_UNIT = -256 };
 
 /* Zero-initialise it. */

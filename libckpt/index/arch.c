@@ -48,6 +48,19 @@ const ckpt_arch_name *ckpt_arch_match(const ckpt_arch *arch, const char *name, u
   return NULL;
 }
 
+const ckpt_arch_joined *ckpt_arch_match_joined(const ckpt_arch *arch, const char *name, uint64_t *numbers) {
+  for (const ckpt_arch_joined *row = arch->joined; row != NULL && row->hf != NULL; row++)
+    if (ckpt_arch_matches(row->hf, name, numbers)) return row;
+  return NULL;
+}
+
+const char *ckpt_arch_joined_name(const ckpt_arch *arch, const char *part, const uint64_t *numbers, ckpt_arena *arena) {
+  for (const ckpt_arch_joined *row = arch->joined; row != NULL && row->hf != NULL; row++)
+    for (size_t i = 0; i < 3 && row->parts[i] != NULL; i++)
+      if (strcmp(row->parts[i], part) == 0) return ckpt_arch_fill(row->hf, numbers, arena);
+  return NULL;
+}
+
 const ckpt_arch_name *ckpt_arch_match_gguf(const ckpt_arch *arch, const char *name, uint64_t *numbers) {
   for (const ckpt_arch_name *row = arch->names; row->hf != NULL; row++)
     if (row->gguf != NULL && ckpt_arch_matches(row->gguf, name, numbers)) return row;
@@ -68,10 +81,17 @@ bool ckpt_arch_place(const ckpt_arch *arch, const char *name, uint64_t place[CKP
   return true;
 }
 
+static const ckpt_arch_shape *find_shape(const ckpt_arch_shape *rows, const char *pattern) {
+  for (; rows != NULL && rows->hf != NULL; rows++)
+    if (strcmp(rows->hf, pattern) == 0) return rows;
+  return NULL;
+}
+
 const ckpt_arch_shape *ckpt_arch_shape_of(const ckpt_arch *arch, const char *pattern) {
-  const ckpt_arch_shape *row = arch->shapes;
-  while (row->hf != NULL && strcmp(row->hf, pattern) != 0) row++;
-  return row->hf == NULL ? NULL : row;
+  const ckpt_arch_shape *row = find_shape(arch->shapes, pattern);
+  for (const ckpt_arch_model *model = arch->models; row == NULL && model != NULL && model->name != NULL; model++)
+    row = find_shape(model->head, pattern);
+  return row;
 }
 
 void ckpt_arch_compare_shape(ckpt_arch_extents *out, const ckpt_arch_shape *row, const ckpt_config *config,

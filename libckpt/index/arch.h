@@ -29,6 +29,14 @@ typedef struct ckpt_arch_name {
   ckpt_role role;
 } ckpt_arch_name;
 
+/* A tensor that stands for others of a state dict, under a name of its own: in memory some releases join what files
+ * have apart. The parts, rows of ckpt_arch_name, are equal shares of its rows; where they have one `#` more, it stacks
+ * those of all experts along a first axis. With one part it is only renamed, or stacked. */
+typedef struct ckpt_arch_joined {
+  const char *hf;       /* pattern; NULL ends */
+  const char *parts[3]; /* patterns of the parts, in order; NULL ends */
+} ckpt_arch_joined;
+
 typedef struct ckpt_arch_tie {
   const char *kept, *tied; /* canonical names; kept is the one that Hugging Face keeps */
   const char *config_key;  /* boolean that decides, e.g. "tie_word_embeddings" */
@@ -61,6 +69,7 @@ typedef struct ckpt_arch_model {
 /* How a value of GGUF's metadata follows from config.json. */
 typedef enum ckpt_key_kind {
   CKPT_KEY_U32,          /* a whole number: a product of keys, see ckpt_arch_shape */
+  CKPT_KEY_WINDOW,       /* a whole number of positions, as above; null, without a window, is the whole context */
   CKPT_KEY_F32,          /* a number: the first of several keys that the config has */
   CKPT_KEY_BOOL,         /* true or false; true where the config does not say */
   CKPT_KEY_THETA,        /* as F32, of rotary positions: where it is not 10000, which llama.cpp takes by itself */
@@ -114,7 +123,6 @@ typedef struct ckpt_arch_gguf {
   const char *having;           /* key that tells it from another family of this architecture; NULL: it has none */
   const char *const *classes;   /* of config.json's architectures: the models that there is such a file of */
   const char *heads, *kv_heads; /* config keys: numbers of heads */
-  const char *experts;          /* as above; NULL: it has none */
   const ckpt_arch_key *keys;    /* in the converter's order; gguf NULL ends */
   const ckpt_arch_made *made;
   const ckpt_arch_flag *flags;
@@ -130,16 +138,18 @@ typedef struct ckpt_arch {
   uint32_t revision;              /* of this table; part of the naming in digests */
   const char *const *model_types; /* config.json's model_type values, NULL-terminated */
   const ckpt_arch_model *models;  /* all that classes have; NULL: not known, so that no checkpoint is proven whole */
-  const char *const *classes;     /* where models is NULL: those whose state dicts have all of these names; or NULL */
   const char *base_prefix;        /* "model." or "transformer.": absent in checkpoints of the bare model */
   /* hf NULL ends. The order is that of the model's own named_parameters(), which files of weights do not keep and
    * numbered optimizer states follow; rows that have a `#` and stand together are one list of layers. */
   const ckpt_arch_name *names;
-  int64_t ordered_since[2];      /* that order's first version of transformers, "4.31"; 0, 0: it always was */
-  const ckpt_arch_tie *ties;     /* kept NULL ends */
-  const ckpt_arch_shape *shapes; /* hf NULL ends; the first is the embedding's, axis 0 the vocabulary */
-  const char *n_layers;          /* config key: how many numbers the first `#` of names takes */
-  const ckpt_arch_gguf *gguf;    /* NULL: names alone are known */
+  const ckpt_arch_joined *joined; /* or NULL */
+  int64_t ordered_since[2];       /* that order's first version of transformers, "4.31"; 0, 0: it always was */
+  const ckpt_arch_tie *ties;      /* kept NULL ends */
+  const ckpt_arch_shape
+      *shapes;                /* of a model's body; hf NULL ends; the first is the embedding's, axis 0 the vocabulary */
+  const char *n_layers;       /* config key: how many numbers the first `#` of names takes */
+  const char *n_experts;      /* the same of the second; NULL: no name has one */
+  const ckpt_arch_gguf *gguf; /* NULL: names alone are known */
 } ckpt_arch;
 
 #define CKPT_MAX_TIES 32 /* ties of one row */
@@ -151,6 +161,12 @@ const ckpt_arch *ckpt_arch_find(const char *model_type);
 
 /* The row's name entry that matches a canonical name, its numbers in numbers[] (at most 2); NULL if none does. */
 const ckpt_arch_name *ckpt_arch_match(const ckpt_arch *arch, const char *name, uint64_t *numbers);
+
+/* The row of a tensor that joins others, or NULL. */
+const ckpt_arch_joined *ckpt_arch_match_joined(const ckpt_arch *arch, const char *name, uint64_t *numbers);
+
+/* The name of the tensor that joins those of a row of names with others, in a layer; arena text, NULL: none does. */
+const char *ckpt_arch_joined_name(const ckpt_arch *arch, const char *part, const uint64_t *numbers, ckpt_arena *arena);
 
 /* The same of a name of GGUF's. */
 const ckpt_arch_name *ckpt_arch_match_gguf(const ckpt_arch *arch, const char *name, uint64_t *numbers);
@@ -168,7 +184,7 @@ typedef struct ckpt_arch_extents {
   char is[128], wanted[128], said[256]; /* said: the keys */
 } ckpt_arch_extents;
 
-/* The row of a name's pattern, or NULL. */
+/* The row of a name's pattern, of the body or of a class's head; or NULL. */
 const ckpt_arch_shape *ckpt_arch_shape_of(const ckpt_arch *arch, const char *pattern);
 
 /* Compares a tensor's shape with the one that the row and the config give. */

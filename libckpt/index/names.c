@@ -83,20 +83,23 @@ static size_t parameter_part(const char *name, size_t *n) {
   return 0;
 }
 
+static bool knows(const ckpt_arch *arch, const char *name) {
+  uint64_t numbers[2];
+  return ckpt_arch_match(arch, name, numbers) != NULL || ckpt_arch_match_joined(arch, name, numbers) != NULL;
+}
+
 /* Whether the row knows base_prefix + name[start, start + n) and not the part as it stands; *prefixed is then the whole
  * name with it, in the arena. */
 static ckpt_status add_base_prefix(namer *naming, const char *name, size_t start, size_t n, const char **prefixed,
                                    ckpt_error *err) {
   const ckpt_arch *arch = naming->arch;
-  uint64_t numbers[2];
   size_t n_prefix = strlen(arch->base_prefix);
   char bare[256]; /* longer than any name of a row: what does not fit matches nothing */
   if (n >= sizeof bare - n_prefix) return CKPT_OK;
   memcpy(bare, arch->base_prefix, n_prefix);
   memcpy(bare + n_prefix, name + start, n);
   bare[n_prefix + n] = '\0';
-  if (ckpt_arch_match(arch, bare + n_prefix, numbers) != NULL || ckpt_arch_match(arch, bare, numbers) == NULL)
-    return CKPT_OK;
+  if (knows(arch, bare + n_prefix) || !knows(arch, bare)) return CKPT_OK;
   *prefixed = ckpt_arena_printf(&naming->index->arena, "%.*s%s%s", (int)start, name, bare, name + start + n);
   CKPT_TRY_ALLOC(*prefixed, err);
   naming->changed = true;

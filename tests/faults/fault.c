@@ -11,6 +11,8 @@
  *   fallocate                                                     ENOSPC
  *   norename2  renameat2 with flags, always (n counts for the report only)   EINVAL, as on file systems without them
  *   killrename the same, and SIGKILL in place of the n-th rename without flags
+ *   kill    SIGKILL in place of the n-th call that changes files: making, writing (half of it is written), syncing,
+ *           cutting, renaming, removing
  *   noopenat2  openat2, always                                               ENOSYS, as on old kernels
  * CKPT_FAULT="short:1" fails nothing, but pread and pwrite transfer up to 7 bytes fewer than asked and every 5th of
  * them is interrupted (EINTR): a program must not notice.
@@ -51,10 +53,12 @@ typedef enum fault {
   NO_RENAME2,
   KILL_RENAME,
   NO_OPENAT2,
-  SHORT
+  SHORT,
+  KILL
 } fault;
-static const char *const fault_names[] = {"",     "alloc",     "read",      "write",      "fsync",     "rename",
-                                          "open", "fallocate", "norename2", "killrename", "noopenat2", "short"};
+static const char *const fault_names[] = {"",          "alloc", "read",      "write",     "fsync",
+                                          "rename",    "open",  "fallocate", "norename2", "killrename",
+                                          "noopenat2", "short", "kill"};
 
 static fault chosen;
 static unsigned long wanted;
@@ -70,6 +74,12 @@ static bool fails(fault kind) {
   if (n < wanted || (n > wanted && !is_forever)) return false;
   atomic_store(&is_hit, true);
   return true;
+}
+
+static void die(void) { (void)kill(getpid(), SIGKILL); }
+
+static void may_die(void) {
+  if (fails(KILL)) die();
 }
 
 static bool lacks(fault kind) { return chosen == kind && atomic_load(&is_armed) && (fails(kind), true); }
@@ -247,6 +257,10 @@ EXPORT ssize_t pread(int fd, void *dst, size_t n_bytes, off_t offset) {
 
 EXPORT ssize_t pwrite(int fd, const void *src, size_t n_bytes, off_t offset) {
   FAIL(WRITE, ENOSPC, -1);
+  if (fails(KILL)) {
+    (void)syscall(SYS_pwrite64, fd, src, n_bytes / 2, offset);
+    die();
+  }
   return shorten(&n_bytes) ? logged("write", fd, syscall(SYS_pwrite64, fd, src, n_bytes, offset)) : -1;
 }
 
@@ -262,11 +276,16 @@ EXPORT ssize_t read(int fd, void *dst, size_t n_bytes) {
 
 EXPORT ssize_t write(int fd, const void *src, size_t n_bytes) {
   if (fd > 2) FAIL(WRITE, ENOSPC, -1);
+  if (fd > 2 && fails(KILL)) {
+    (void)syscall(SYS_write, fd, src, n_bytes / 2);
+    die();
+  }
   return fd > 2 ? logged("write", fd, syscall(SYS_write, fd, src, n_bytes)) : syscall(SYS_write, fd, src, n_bytes);
 }
 
 EXPORT int fallocate(int fd, int mode, off_t offset, off_t n_bytes) {
   FAIL(FALLOCATE, ENOSPC, -1);
+  may_die();
   return (int)syscall(SYS_fallocate, fd, mode, offset, n_bytes);
 }
 
@@ -274,11 +293,13 @@ EXPORT int fallocate64(int fd, int mode, off_t offset, off_t n_bytes) { return f
 
 EXPORT int fsync(int fd) {
   FAIL(FSYNC, EIO, -1);
+  may_die();
   return (int)logged("sync", fd, syscall(SYS_fsync, fd));
 }
 
 EXPORT int fdatasync(int fd) {
   FAIL(FSYNC, EIO, -1);
+  may_die();
   return (int)logged("sync", fd, syscall(SYS_fdatasync, fd));
 }
 
@@ -290,7 +311,7 @@ EXPORT int renameat2(int from_folder, const char *from, int to_folder, const cha
     errno = EINVAL;
     return -1;
   }
-  if (fails(KILL_RENAME)) (void)kill(getpid(), SIGKILL);
+  if (fails(KILL_RENAME) || fails(KILL)) die();
   int failed = (int)syscall(SYS_renameat2, from_folder, from, to_folder, to, flags);
   if (failed == 0) log_rename(from_folder, from, to_folder, to, flags);
   return failed;
@@ -301,6 +322,7 @@ EXPORT int renameat(int from_folder, const char *from, int to_folder, const char
 }
 
 EXPORT int linkat(int from_folder, const char *from, int to_folder, const char *to, int flags) {
+  may_die();
   int failed = (int)syscall(SYS_linkat, from_folder, from, to_folder, to, flags);
   if (failed == 0) log_rename(from_folder, from, to_folder, to, 0); /* its old name goes next */
   return failed;
@@ -308,8 +330,31 @@ EXPORT int linkat(int from_folder, const char *from, int to_folder, const char *
 
 EXPORT int rename(const char *from, const char *to) { return renameat2(AT_FDCWD, from, AT_FDCWD, to, 0); }
 
+EXPORT int unlinkat(int folder, const char *path, int flags) {
+  may_die();
+  return (int)syscall(SYS_unlinkat, folder, path, flags);
+}
+
+EXPORT int unlink(const char *path) { return unlinkat(AT_FDCWD, path, 0); }
+EXPORT int rmdir(const char *path) { return unlinkat(AT_FDCWD, path, AT_REMOVEDIR); }
+
+EXPORT int mkdirat(int folder, const char *path, mode_t mode) {
+  may_die();
+  return (int)syscall(SYS_mkdirat, folder, path, mode);
+}
+
+EXPORT int mkdir(const char *path, mode_t mode) { return mkdirat(AT_FDCWD, path, mode); }
+
+EXPORT int ftruncate(int fd, off_t n_bytes) {
+  may_die();
+  return (int)syscall(SYS_ftruncate, fd, n_bytes);
+}
+
+EXPORT int ftruncate64(int fd, off_t n_bytes) { return ftruncate(fd, n_bytes); }
+
 static int open_at(int folder, const char *path, int flags, mode_t mode) {
   FAIL(OPEN, EMFILE, -1);
+  if ((flags & O_CREAT) != 0) may_die();
   return (int)syscall(SYS_openat, folder, path, flags, mode);
 }
 

@@ -31,6 +31,14 @@ std::string transforms_of(const ckpt_arch_name &row) {
   return out;
 }
 
+std::string stands_for(const ckpt_arch_joined &row) {
+  std::string out = "in memory since transformers 5: ";
+  for (size_t i = 0; i < std::size(row.parts) && row.parts[i] != nullptr; i++)
+    out += (i == 0 ? "`" : ", `") + std::string(row.parts[i]) + "`";
+  const bool is_stacked = std::count(row.parts[0], row.parts[0] + strlen(row.parts[0]), '#') == 2;
+  return out + (is_stacked ? " of all experts" : "");
+}
+
 std::string cell(std::string text) {
   for (size_t at = 0; (at = text.find('|', at)) != std::string::npos; at += 2) text.replace(at, 1, "\\|");
   return text;
@@ -54,6 +62,8 @@ std::string page() {
     for (const ckpt_arch_name *row = arch.names; row->hf != nullptr; row++)
       out += "| `" + std::string(row->hf) + "` | " + (row->gguf == nullptr ? "" : "`" + std::string(row->gguf) + "`") +
              " | " + transforms_of(*row) + " |\n";
+    for (const ckpt_arch_joined *row = arch.joined; row != nullptr && row->hf != nullptr; row++)
+      out += "| `" + std::string(row->hf) + "` | | " + stands_for(*row) + " |\n";
     if (arch.gguf == nullptr) continue;
     out += "\n| key of GGUF | config.json |\n|---|---|\n";
     for (const ckpt_arch_key *key = arch.gguf->keys; key->gguf != nullptr; key++)

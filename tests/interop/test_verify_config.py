@@ -23,17 +23,26 @@ hf.utils.logging.disable_progress_bar()
 torch.set_num_threads(1)
 
 SEED = int(os.environ.get("CKPT_SEED", 20240924))
-N_BASES = 400 if os.environ.get("CKPT_TEST_FULL") else 18 if os.environ.get("CKPT_RECORD") else 40
-N_EDITS = 12
+N_BASES = 800 if os.environ.get("CKPT_TEST_FULL") else 39 if os.environ.get("CKPT_RECORD") else 80
+N_EDITS = 7 if os.environ.get("CKPT_RECORD") else 12
 DTYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}
 HEADS = ("Model", "ForCausalLM", "ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")
 CLASSES = {
     "llama": ["Llama" + head for head in HEADS],
     "mistral": ["Mistral" + head for head in HEADS],
+    "qwen2": ["Qwen2" + head for head in HEADS],
+    "qwen3": ["Qwen3" + head for head in HEADS],
+    "mixtral": ["Mixtral" + head for head in HEADS],
+    "gemma2": ["Gemma2" + head for head in HEADS[:4]],
+    "gpt_neox": ["GPTNeoX" + head for head in HEADS],
     "gpt2": ["GPT2Model", "GPT2LMHeadModel", "GPT2DoubleHeadsModel", "GPT2ForSequenceClassification",
              "GPT2ForTokenClassification", "GPT2ForQuestionAnswering"],
 }
-PREFIXES = {"llama": "model.", "mistral": "model.", "gpt2": "transformer."}
+PREFIXES = {"gpt2": "transformer.", "gpt_neox": "gpt_neox."}  # others: "model."
+EMBEDDINGS = {"gpt2": "transformer.wte.weight", "gpt_neox": "gpt_neox.embed_in.weight"}
+LM_HEADS = {"gpt_neox": "embed_out.weight"}
+# Of strict configs: a null there is an error of transformers', as is a number that is left out and has another meaning.
+STRICT = {"qwen3": ["head_dim"], "gemma2": ["head_dim"], "qwen2": ["head_dim"]}
 
 
 def random_config(rng, family):
@@ -50,8 +59,10 @@ def random_config(rng, family):
         config.update(hidden_size=width, num_attention_heads=n_heads, num_hidden_layers=layers,
                       intermediate_size=rng.choice([6, 10]), num_key_value_heads=rng.choice([1, n_heads]),
                       max_position_embeddings=16)
-        optional = {"head_dim": rng.choice([None, 2, 4]), "attention_bias": rng.random() < 0.4,
+        optional = {"head_dim": rng.choice([None, 2, 4][family in STRICT:]), "attention_bias": rng.random() < 0.4,
                     "mlp_bias": rng.random() < 0.4}
+        if family == "mixtral":
+            config["num_local_experts"] = rng.choice([1, 2, 3])
         if family == "llama" and rng.random() < 0.2:
             optional["num_key_value_heads"] = config.pop("num_key_value_heads")
     optional["tie_word_embeddings"] = rng.random() < 0.5
@@ -63,6 +74,8 @@ def random_config(rng, family):
     if rng.random() < 0.2:
         optional["token_classification_bias"] = rng.random() < 0.5
     config.update({key: value for key, value in optional.items() if rng.random() < 0.8})
+    if family == "gpt_neox":
+        config.pop("num_key_value_heads", None)
     if family != "gpt2":
         config.update(rng.choice([{"rope_theta": 10000.0}, {"rope_theta": 10000.0, "rope_scaling": None}, {
             "rope_parameters": {"rope_theta": 10000.0, "rope_type": "default"}}]))
@@ -77,7 +90,24 @@ def state_of(name, config):
     with torch.device("meta"):
         model = cls(cls.config_class.from_dict(dict(config)))
     tied = getattr(model, "all_tied_weights_keys", {})
-    return {n: [DTYPES[t.dtype], list(t.shape)] for n, t in model.state_dict().items() if n not in tied}
+    return on_disk(config, {n: [DTYPES[t.dtype], list(t.shape)] for n, t in model.state_dict().items() if n not in tied})
+
+
+def on_disk(config, tensors):
+    """As save_pretrained writes them: experts one by one, the head of GPT-NeoX under its old name."""
+    found = {}
+    for name, (dtype, shape) in tensors.items():
+        if name == "lm_head.weight":
+            name = LM_HEADS.get(config["model_type"], name)
+        if ".mlp.experts." not in name:
+            found[name.replace(".mlp.gate.", ".block_sparse_moe.gate.")] = [dtype, shape]
+            continue
+        layer = name.split(".mlp.")[0]
+        for e in range(shape[0]):
+            parts = {"w1": 2, "w3": 2} if name.endswith("gate_up_proj") else {"w2": 1}
+            for part, n in parts.items():
+                found["%s.block_sparse_moe.experts.%d.%s.weight" % (layer, e, part)] = [dtype, [shape[1] // n, shape[2]]]
+    return found
 
 
 def strays(rng, family, config, tensors):
@@ -86,13 +116,18 @@ def strays(rng, family, config, tensors):
     width = config.get("n_embd", config.get("hidden_size"))
     of_family = {"gpt2": [("transformer.h.0.attn.bias", [1, 1, 8, 8]), ("h.0.attn.bias", [1, 1, 8, 8]),
                           ("transformer.h.7.attn.c_attn.bias", [3 * width]),
-                          ("transformer.h.0.crossattention.q_attn.bias", [width])]}
+                          ("transformer.h.0.crossattention.q_attn.bias", [width])],
+                 "gpt_neox": [("gpt_neox.layers.0.attention.bias", [1, 1, 8, 8]),
+                              ("gpt_neox.layers.0.attention.masked_bias", []), ("embed_out.weight", [8, width]),
+                              ("gpt_neox.layers.0.attention.rotary_emb.inv_freq", [2])],
+                 "mixtral": [("model.layers.0.block_sparse_moe.experts.7.w1.weight", [6, width]),
+                             ("model.layers.0.block_sparse_moe.gate.bias", [2])]}
     found = of_family.get(family, [("model.layers.0.self_attn.rotary_emb.inv_freq", [2]),
                                    ("model.rotary_emb.inv_freq", [2]), ("model.layers.0.self_attn.q_proj.bias", [width]),
                                    ("model.layers.0.self_attn.q_norm.weight", [width])])
     found += [("lm_head.weight", [config["vocab_size"], width]), ("lm_head.bias", [config["vocab_size"]]),
               ("score.weight", [2, width]), ("score.bias", [2]), ("qa_outputs.bias", [2]), ("classifier.bias", [2]),
-              ("extra", [3]), (PREFIXES[family] + "extra.weight", [3]),
+              ("extra", [3]), (PREFIXES.get(family, "model.") + "extra.weight", [3]),
               (layer.replace(".0.", ".%d." % rng.choice([3, 9])), tensors[layer][1]),
               (layer + "_x", [2])]
     return rng.choice(found)
@@ -120,7 +155,7 @@ def random_edits(rng, family, name, config, tensors):
         elif what == "class":
             edits.append(["set", "architectures", [rng.choice(CLASSES[family])]])
         elif what == "prefix":
-            prefix = rng.choice([PREFIXES[family], "transformer.", "model."])
+            prefix = rng.choice([PREFIXES.get(family, "model."), "transformer.", "model."])
             edits.append(["prefix", *rng.choice([(prefix, ""), ("", prefix)])])
         elif what == "wrap":
             edits.append(["prefix", "", rng.choice(["module.", "_orig_mod.", "base_model."])])
@@ -140,9 +175,10 @@ def random_edits(rng, family, name, config, tensors):
         elif what == "padding":
             edits.append(["set", "pad_token_id", rng.choice([-1, config["vocab_size"], 0, -config["vocab_size"] - 1])])
         elif what == "untie":  # the head beside the embedding, or alone
-            embedding = {"gpt2": "transformer.wte.weight"}.get(family, "model.embed_tokens.weight")
+            embedding = EMBEDDINGS.get(family, "model.embed_tokens.weight")
             if embedding in tensors:
-                edits += [["add", "lm_head.weight", *tensors[embedding]], ["set", "tie_word_embeddings", True]]
+                head = LM_HEADS.get(family, "lm_head.weight")
+                edits += [["add", head, *tensors[embedding]], ["set", "tie_word_embeddings", True]]
                 if rng.random() < 0.5:
                     edits.append(["drop", embedding])
     return edits
@@ -161,7 +197,8 @@ def loads(folder, name):
 def is_cautious(config, said):
     """Whether it is one of the cases in which verify says why it does not know, though transformers would load it."""
     reasons = ("no class of this model_type", "which is not known here", "config.json has no ",
-               "id2label and num_labels", "whose wrappers convert takes off", "another prefix than the names are read with")
+               "id2label and num_labels", "whose wrappers convert takes off", "another prefix than the names are read with",
+               "is a name that not every release of transformers has")
     if any("two tensors have this name" in problem["message"] for problem in said["problems"]):
         return True  # with the prefix and without: transformers takes one of them
     return any(reason in text for text in said["unproven"] for reason in reasons)
@@ -240,7 +277,8 @@ def test_other_files_of_the_same_model(folder):
             is_proven, said = search.verdict(command.CKPT, path)
             is_loaded, info = loads(path, name)
             n_loaded += is_loaded
-            assert is_proven == is_loaded, (name, kind, config, info, said)
+            cautious = is_loaded and kind in ("bin", "extra") and is_cautious(config, said)
+            assert is_proven == is_loaded or cautious, (name, kind, config, info, said)
     assert n_loaded >= 2 * i, n_loaded
 
 

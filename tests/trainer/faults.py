@@ -3,9 +3,11 @@
 
     faults.py CKPT_TRAIN FAULT_SO DATA [--full]
 
-killrename: SIGKILL in place of the n-th rename, for each n; then --resume auto ends with the bytes of a whole run. write,
-fsync, rename, open, read, alloc: the n-th call fails (sampled, with a printed seed; --full takes each); the run ends with 0
-or 1, a failure has a message, no checkpoint is there in part, and --resume auto ends with the same bytes.
+killrename: SIGKILL in place of the n-th rename, for each n; then --resume auto ends with the bytes of a whole run, and so
+does --resume last where a checkpoint is there. kill: the same of every call that changes a file. write, fsync, rename, open,
+read, alloc: the n-th call fails; the run ends with 0 or 1, a failure has a message, no checkpoint is there in part, and
+--resume auto ends with the same bytes. Calls are sampled but for renames, with a printed seed; --full takes each. Then the
+disk is full from the n-th save on: training goes on, what was saved stays, and the run ends with 1.
 """
 import json
 import os
@@ -47,7 +49,7 @@ class Sweep:
         done = subprocess.run([*self.command, *more], env=environment, capture_output=True, text=True, errors="replace", timeout=60)
         killed = done.returncode == -signal.SIGKILL
         where = f"{what}:{n}: exit {done.returncode}: {done.stderr}"
-        assert done.returncode in (0, 1) or (killed and what == "killrename"), where
+        assert done.returncode in (0, 1) or (killed and what.startswith("kill")), where
         assert done.returncode != 1 or "ckpt-train: " in done.stderr, where
         assert "\ufffd" not in done.stderr, where
         if what != "alloc":
@@ -59,7 +61,9 @@ class Sweep:
 
     def resume(self, out, where, killed):
         """It ends with the bytes of a whole run."""
-        again = subprocess.run([*self.command, "-o", out, "--resume", "auto"], capture_output=True, text=True, errors="replace", timeout=60)
+        has_some = os.path.isdir(out) and any(name.startswith("checkpoint-") for name in os.listdir(out))
+        how = "last" if killed and has_some else "auto"
+        again = subprocess.run([*self.command, "-o", out, "--resume", how], capture_output=True, text=True, errors="replace", timeout=60)
         assert again.returncode == 0, f"{where}; resumed: exit {again.returncode}: {again.stderr}"
         assert "is skipped" not in again.stderr, f"{where}; resumed: {again.stderr}"
         weights, checkpoints = self.content(out)
@@ -71,6 +75,26 @@ class Sweep:
         assert not left, f"{where}: {left} are left"
 
 
+    def full_disk(self, n):
+        """No space from the n-th reservation on. How many checkpoints were written; None: the disk never was full."""
+        out, report = os.path.join(self.folder, "run"), os.path.join(self.folder, "report")
+        shutil.rmtree(out, ignore_errors=True)
+        environment = dict(os.environ, LD_PRELOAD=self.fault, CKPT_FAULT=f"fallocate:{n}:forever", CKPT_FAULT_REPORT=report)
+        done = subprocess.run([*self.command, "-o", out], env=environment, capture_output=True, text=True, timeout=60)
+        with open(report, encoding="utf-8") as file:
+            if not file.read().startswith("hit"):
+                return None
+        where = f"disk full from reservation {n}: exit {done.returncode}: {done.stderr}"
+        kept = sorted(name for name in os.listdir(out) if name.startswith("checkpoint-"))
+        assert done.returncode == 1 and "No space left on device" in done.stderr, where
+        assert ("is not written, training goes on" in done.stderr) == ("checkpoint-6" not in kept), where
+        with open(os.path.join(out, "log.jsonl"), encoding="utf-8") as file:
+            assert len(file.readlines()) == 6, where
+        assert not [name for name in os.listdir(out) if name.startswith(".")], (where, os.listdir(out))
+        self.resume(out, where, False)
+        return len(kept)
+
+
 def main():
     train, fault, data = sys.argv[1:4]
     seed = int(os.environ.get("CKPT_SEED", time.time_ns() % 1000000))
@@ -78,12 +102,18 @@ def main():
     generator = random.Random(seed)
     folder = tempfile.mkdtemp(prefix="ckpt-train-faults-")
     sweep = Sweep(train, fault, data, folder)
-    for what, most in (("killrename", 1), ("rename", 1), ("fsync", 3), ("write", 30), ("open", 6), ("read", 20), ("alloc", 12)):
+    for what, most in (("killrename", 1), ("kill", 120), ("rename", 1), ("fsync", 3), ("write", 30), ("open", 6), ("read", 20), ("alloc", 40)):
         n, count = 1, 0
         while sweep.once(what, n):
             count += 1
             n += 1 if "--full" in sys.argv else generator.randint(1, 2 * most - 1)
         print(f"{what}: {count} of {n} calls")
+    kept, n = [], 1
+    while (n_kept := sweep.full_disk(n)) is not None:
+        kept.append(n_kept)
+        n += 1 if "--full" in sys.argv else 3
+    print("disk full: checkpoints kept", kept)
+    assert kept[0] == 0 and kept == sorted(kept) and kept[-1] > 1, kept
     shutil.rmtree(folder)
 
 

@@ -9,6 +9,7 @@
 #include "libckpt/base/text.h"
 #include "libckpt/index/arch.h"
 #include "libckpt/recipe/adapter/adapter.h"
+#include "libckpt/recipe/adapter/forms.h"
 #include "libckpt/recipe/select/select.h"
 #include "tools/report/report.h"
 
@@ -22,7 +23,22 @@ static bool is_tied_copy(const ckpt_input *input, const ckpt_tensor *tensor) {
   return false;
 }
 
-/* Every model tensor of one stands in the other, and with the same shape. */
+/* The tensor of an index that joins one with others, or one of those that it joins; NULL: there is none. */
+static const ckpt_tensor *joined_with(const ckpt_index *in, const ckpt_index *of, const ckpt_tensor *tensor,
+                                      ckpt_arena *arena) {
+  const ckpt_arch *arch = ckpt_arch_find(of->architecture);
+  uint64_t numbers[2] = {0};
+  if (arch == NULL || arch->joined == NULL) return NULL;
+  const ckpt_arch_name *row = ckpt_arch_match(arch, tensor->name, numbers);
+  const ckpt_arch_joined *joined = row != NULL ? NULL : ckpt_arch_match_joined(arch, tensor->name, numbers);
+  const char *name = row != NULL      ? ckpt_arch_joined_name(arch, row->hf, numbers, arena)
+                     : joined != NULL ? ckpt_arch_fill(joined->parts[0], numbers, arena)
+                                      : NULL;
+  return name == NULL ? NULL : ckpt_index_find(in, name);
+}
+
+/* Every model tensor of one stands in the other, and with the same shape; where it is joined with others, its shape is
+ * theirs to say. */
 static ckpt_status check_like(const ckpt_input *input, const char *like_path, ckpt_defects *defects, ckpt_error *err) {
   ckpt_index *const both[] = {input->like, input->index};
   for (size_t side = 0; side < 2; side++)
@@ -30,6 +46,7 @@ static ckpt_status check_like(const ckpt_input *input, const char *like_path, ck
       const ckpt_tensor *tensor = ckpt_index_at(both[side], i), *other = ckpt_index_find(both[1 - side], tensor->name);
       if (!is_model(tensor) || (side == 1 && (other != NULL || is_tied_copy(input, tensor)))) continue;
       if (input->index->defects.n != 0 && ckpt_index_is_unread(both[1 - side], tensor->name)) continue; /* told */
+      if (other == NULL && joined_with(both[1 - side], both[side], tensor, &input->index->arena) != NULL) continue;
       const char *file = ckpt_index_file_of(input->index, side == 1 ? tensor : other);
       ckpt_error defect = {0};
       ckpt_status status = CKPT_OK;
@@ -58,7 +75,8 @@ static ckpt_status open_like(ckpt_input *out, const char *path, const char *like
   options->weights = out->weights;
   CKPT_TRY(ckpt_open(&out->index, path, options, err));
   ckpt_defects defects = {.report = options->report, .arg = options->report_arg, .path = out->index->path};
-  return like == NULL ? CKPT_OK : check_like(out, like, &defects, err);
+  const bool is_model = ckpt_adapter_kind_of(out->index) == CKPT_ADAPTER_NONE; /* an adapter's is its base */
+  return like == NULL || !is_model ? CKPT_OK : check_like(out, like, &defects, err);
 }
 
 /* ---- adapters ---------------------------------------------------------------------------------------------------- */

@@ -1,8 +1,12 @@
 /* load.c - what a run goes on from, out of a checkpoint that the library opened. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "libckpt/base/error.h"
+#include "libckpt/extents/place.h"
+#include "libckpt/extents/record_checks.h"
+#include "libckpt/run/read.h"
 #include "trainer/checkpoint/state.h"
 
 static ckpt_status read_count(uint64_t *out, const ckpt_index *index, const ckpt_object *trainer, const char *key,
@@ -39,34 +43,86 @@ ckpt_status ckpt_state_progress(ckpt_progress_state *out, const ckpt_index *inde
   return CKPT_OK;
 }
 
-/* The rows of a state's tensor that are this rank's, where they lie. */
-static ckpt_status load_moment(const ckpt_index *index, const ckpt_parameter *p, const ckpt_piece *piece,
-                               const char *kind, float *to, ckpt_arena *arena, ckpt_error *err) {
+/* Moments of every parameter, in pairs: exp_avg, exp_avg_sq. */
+typedef struct moments {
+  const ckpt_index *index;
+  const ckpt_tensor **tensors;
+  ckpt_record_checks *checks; /* of those that this rank compares; NULL: none */
+} moments;
+
+static ckpt_status find_moment(const ckpt_tensor **out, const ckpt_index *index, const ckpt_parameter *p,
+                               const char *kind, ckpt_arena *arena, ckpt_error *err) {
   const char *name = ckpt_arena_printf(arena, CKPT_STATE_PREFIX "%s.%s", p->name, kind);
   CKPT_TRY_ALLOC(name, err);
-  const ckpt_tensor *tensor = ckpt_index_find(index, name);
+  const ckpt_tensor *tensor = *out = ckpt_index_find(index, name);
   if (tensor == NULL) return ckpt_fail(err, CKPT_ENOTFOUND, index->path, name, "the checkpoint has not got it");
   bool is_same = tensor->rank == p->rank;
   for (uint32_t k = 0; is_same && k < p->rank; k++) is_same = tensor->shape[k] == p->shape[k];
-  if (!is_same) return ckpt_fail(err, CKPT_EFORMAT, index->path, name, "it is not of its parameter's shape");
+  return is_same ? CKPT_OK : ckpt_fail(err, CKPT_EFORMAT, index->path, name, "it is not of its parameter's shape");
+}
+
+static ckpt_status find_moments(moments *m, const ckpt_sharded *s, ckpt_error *err) {
+  ckpt_arena arena;
+  ckpt_arena_init(&arena, UINT64_C(256) << 20);
+  ckpt_status status = CKPT_OK;
+  for (uint32_t i = 0; i < 2 * s->model->n_parameters && status == CKPT_OK; i++)
+    status = find_moment(&m->tensors[i], m->index, &s->model->parameters[i / 2], i % 2 == 0 ? "exp_avg" : "exp_avg_sq",
+                         &arena, err);
+  ckpt_arena_free(&arena);
+  return status;
+}
+
+/* A rank reads its own rows, which may be a part of a record. So that every record is compared with its checksum, each
+ * rank compares those of its share of the parameters, and reads the rest of them. */
+static bool compares(const ckpt_sharded *s, uint32_t moment) {
+  return moment / 2 % s->collective->size == s->collective->rank;
+}
+
+static ckpt_status new_checks(moments *m, const ckpt_sharded *s, ckpt_error *err) {
+  const uint32_t n = 2 * s->model->n_parameters;
+  uint64_t n_extents = 0;
+  for (uint32_t i = 0; i < n; i++)
+    for (uint32_t k = 0; compares(s, i) && k < m->tensors[i]->n_extents; k++)
+      n_extents += ckpt_extent_has_record(m->index->source, &m->tensors[i]->extents[k]);
+  if (n_extents == 0 || n_extents > UINT32_MAX) return CKPT_OK;
+  CKPT_TRY(ckpt_record_checks_new(&m->checks, (uint32_t)n_extents, err));
+  for (uint32_t i = 0; i < n; i++)
+    if (compares(s, i)) ckpt_record_checks_want(m->checks, m->index->source, m->tensors[i], m->tensors[i]->n_bytes);
+  ckpt_record_checks_begin(m->checks);
+  return CKPT_OK;
+}
+
+/* The rows of a moment that are this rank's, where they lie. */
+static ckpt_status load_moment(const moments *m, const ckpt_sharded *s, uint32_t number, ckpt_error *err) {
+  const ckpt_parameter *p = &s->model->parameters[number / 2];
+  const ckpt_piece *piece = &s->pieces[number / 2];
+  float *to = (number % 2 == 0 ? s->exp_avg : s->exp_avg_sq) + piece->local;
   ckpt_box box = {{0}, {0}};
   for (uint32_t k = 0; k < p->rank; k++) box.count[k] = p->shape[k];
   box.start[0] = piece->first_row;
   box.count[0] = piece->n_rows;
   if (piece->n == 0) return CKPT_OK;
-  return ckpt_read(index, tensor, &box, CKPT_F32, to + piece->local, piece->n * sizeof(float), err);
+  return ckpt_read_piece(m->index, m->tensors[number], &box, CKPT_F32, to, piece->n * sizeof(float),
+                         compares(s, number) ? m->checks : NULL, err);
+}
+
+static ckpt_status end_checks(const moments *m, ckpt_error *err) {
+  void *window = malloc(CKPT_WINDOW_BYTES);
+  CKPT_TRY_ALLOC(window, err);
+  const ckpt_status status = ckpt_record_checks_end(m->checks, window, CKPT_WINDOW_BYTES, err);
+  free(window);
+  return status;
 }
 
 ckpt_status ckpt_state_load(ckpt_sharded *s, const ckpt_index *index, ckpt_error *err) {
   CKPT_TRY(ckpt_model_load(s->weights, s->model, index, NULL, NULL, err));
-  ckpt_arena arena;
-  ckpt_arena_init(&arena, UINT64_C(256) << 20);
-  ckpt_status status = CKPT_OK;
-  for (uint32_t i = 0; i < s->model->n_parameters && status == CKPT_OK; i++) {
-    const ckpt_parameter *p = &s->model->parameters[i];
-    status = load_moment(index, p, &s->pieces[i], "exp_avg", s->exp_avg, &arena, err);
-    if (status == CKPT_OK) status = load_moment(index, p, &s->pieces[i], "exp_avg_sq", s->exp_avg_sq, &arena, err);
-  }
-  ckpt_arena_free(&arena);
+  moments m = {.index = index, .tensors = calloc(2 * (size_t)s->model->n_parameters + 1, sizeof *m.tensors)};
+  CKPT_TRY_ALLOC(m.tensors, err);
+  ckpt_status status = find_moments(&m, s, err);
+  if (status == CKPT_OK) status = new_checks(&m, s, err);
+  for (uint32_t i = 0; i < 2 * s->model->n_parameters && status == CKPT_OK; i++) status = load_moment(&m, s, i, err);
+  if (status == CKPT_OK && m.checks != NULL) status = end_checks(&m, err);
+  ckpt_record_checks_free(m.checks);
+  free(m.tensors);
   return status;
 }

@@ -52,7 +52,7 @@ ckpt_status ckpt_state_index(ckpt_index **out, const ckpt_state_parts *parts, ck
 ckpt_status ckpt_state_progress(ckpt_progress_state *out, const ckpt_index *index, ckpt_arena *arena, ckpt_error *err);
 
 /* Fills a rank's weights and moments from a checkpoint of any number of ranks: its own pieces of the moments, and all
- * weights. ENOTFOUND, EFORMAT with the tensor's name. */
+ * weights. ENOTFOUND, EFORMAT with the tensor's name; EDIFFERENT: a record is not as its checksum says. */
 ckpt_status ckpt_state_load(ckpt_sharded *sharded, const ckpt_index *index, ckpt_error *err);
 
 #endif

@@ -157,30 +157,83 @@ static ckpt_status adopt(ckpt_job *job, uint64_t step, ckpt_error *err) {
   return status;
 }
 
+/* The checkpoint that is asked for by name. What the same run wrote later would be taken for its continuation. */
+static ckpt_status take_named(ckpt_job *job, ckpt_error *err) {
+  const ckpt_train_options *o = job->options;
+  uint64_t *steps;
+  size_t n;
+  CKPT_TRY(take(job, o->resume, err));
+  const char *id = ckpt_job_read_run(job);
+  if (id == NULL) return CKPT_OK;
+  if (strcmp(id, job->start.run_id) != 0)
+    return ckpt_fail(err, CKPT_EEXIST, o->output, NULL,
+                     "it holds run %s, and the checkpoint is one of run %s (give another -o)", id, job->start.run_id);
+  CKPT_TRY(ckpt_job_checkpoints(job, &steps, &n, err));
+  const uint64_t last = n == 0 ? 0 : steps[n - 1];
+  free(steps);
+  if (last <= job->start.step) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EEXIST, o->output, NULL,
+                   "it has the checkpoint of step %llu, and the one to go on from is of step %llu (give another -o, or "
+                   "--resume last)",
+                   (unsigned long long)last, (unsigned long long)job->start.step);
+}
+
+bool ckpt_job_walks_back(const ckpt_job *job, ckpt_status status) {
+  const char *resume = job->options->resume;
+  const bool is_some = resume != NULL && (strcmp(resume, "last") == 0 || strcmp(resume, "auto") == 0);
+  return is_some && status != CKPT_ENOMEM && status != CKPT_ECANCELED && status != CKPT_OK;
+}
+
+/* From the newest back to one that can be opened. */
+static ckpt_status take_newest(ckpt_job *job, const uint64_t *steps, size_t n, ckpt_error *err) {
+  job->broken = calloc(n + 1, sizeof *job->broken);
+  CKPT_TRY_ALLOC(job->broken, err);
+  for (size_t i = n; i > 0 && job->resumed == NULL; i--) {
+    char path[PATH_MAX], text[2048];
+    ckpt_error why = {0};
+    const uint64_t step = steps[i - 1];
+    ckpt_c_snprintf(path, sizeof path, "%s/%s%llu", job->options->output, prefix, (unsigned long long)step);
+    const bool was_tried = job->below != 0 && step >= job->below;
+    const ckpt_status status = was_tried ? CKPT_EFORMAT : take(job, path, &why);
+    if (status == CKPT_OK) break;
+    if (!ckpt_job_walks_back(job, status)) {
+      if (err != NULL) *err = why;
+      return status;
+    }
+    job->broken[job->n_broken++] = step;
+    if (!was_tried)
+      ckpt_job_report(job, CKPT_REPORT_WARNING, "%s is skipped: %s", path, ckpt_error_text(&why, text, sizeof text));
+  }
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_job_set_aside(ckpt_job *job, ckpt_error *err) {
+  for (size_t i = 0; i < job->n_broken; i++) {
+    char path[PATH_MAX], aside[PATH_MAX], name[64];
+    const unsigned long long step = job->broken[i];
+    ckpt_c_snprintf(name, sizeof name, "\"%s%llu\"", prefix, step);
+    if (job->checkpoints == NULL || strstr(job->checkpoints, name) == NULL) continue; /* it is not ours */
+    ckpt_c_snprintf(path, sizeof path, "%s/%s%llu", job->options->output, prefix, step);
+    ckpt_c_snprintf(aside, sizeof aside, "%s/broken-%s%llu", job->options->output, prefix, step);
+    CKPT_TRY(ckpt_remove_all(aside, err)); /* of an earlier time */
+    if (rename(path, aside) != 0) return ckpt_fail_errno(err, path, "it cannot be moved to %s", aside);
+    ckpt_job_report(job, CKPT_REPORT_WARNING, "%s is now %s", path, aside);
+    CKPT_TRY(ckpt_job_note_checkpoint(job, step, NULL, err));
+  }
+  return CKPT_OK;
+}
+
 ckpt_status ckpt_job_find_resumed(ckpt_job *job, ckpt_error *err) {
   const ckpt_train_options *o = job->options;
   if (o->resume == NULL) return CKPT_OK;
   CKPT_TRY(remove_leftovers(job, err));
   const bool is_auto = strcmp(o->resume, "auto") == 0;
-  if (!is_auto && strcmp(o->resume, "last") != 0) {
-    CKPT_TRY(take(job, o->resume, err));
-    const char *id = ckpt_job_read_run(job);
-    if (id == NULL || strcmp(id, job->start.run_id) == 0) return CKPT_OK;
-    return ckpt_fail(err, CKPT_EEXIST, o->output, NULL,
-                     "it holds run %s, and the checkpoint is one of run %s (give another -o)", id, job->start.run_id);
-  }
+  if (!is_auto && strcmp(o->resume, "last") != 0) return take_named(job, err);
   uint64_t *steps;
   size_t n;
   CKPT_TRY(ckpt_job_checkpoints(job, &steps, &n, err));
-  for (size_t i = n; i > 0 && job->resumed == NULL; i--) {
-    char path[PATH_MAX], text[2048];
-    ckpt_error why = {0};
-    ckpt_c_snprintf(path, sizeof path, "%s/%s%llu", o->output, prefix, (unsigned long long)steps[i - 1]);
-    if (take(job, path, &why) != CKPT_OK)
-      ckpt_job_report(job, CKPT_REPORT_WARNING, "%s is skipped: %s", path, ckpt_error_text(&why, text, sizeof text));
-  }
-  ckpt_status status = CKPT_OK;
-  if (job->resumed != NULL) (void)ckpt_job_read_run(job);
+  ckpt_status status = take_newest(job, steps, n, err);
+  if (status == CKPT_OK) (void)ckpt_job_read_run(job);
   for (size_t i = 0; i < n && job->resumed != NULL && status == CKPT_OK; i++) status = adopt(job, steps[i], err);
   free(steps);
   CKPT_TRY(status);

@@ -20,6 +20,7 @@ typedef struct ckpt_job {
   ckpt_arena arena;
   ckpt_index *base;    /* of the weights to begin with; NULL: from scratch */
   ckpt_index *resumed; /* the checkpoint that the run goes on from; NULL: none */
+  uint64_t below;      /* not from one of this step or later, which could not be loaded; 0: any */
   ckpt_model *model;
   ckpt_lora *lora;           /* NULL: all weights are trained */
   const ckpt_model *trained; /* the table of what is trained: the model's, or the adapter's */
@@ -37,10 +38,13 @@ typedef struct ckpt_job {
   ckpt_progress_state start;  /* where the run begins */
   const char *base_digest;    /* text; NULL: from scratch */
   const ckpt_sharded **ranks; /* of every rank, set by it */
+  uint64_t *broken;           /* steps of checkpoints of this run that it cannot go on from */
+  size_t n_broken;
   /* rank 0's */
   int log;           /* descriptor of log.jsonl */
   char *checkpoints; /* JSON of those this run wrote, for run.json */
-  bool save_failed;
+  bool save_failed;  /* a checkpoint, or a line of the log, is not there */
+  bool is_unsaved;   /* the last checkpoint is not there */
 } ckpt_job;
 
 /* One rank. */
@@ -61,6 +65,7 @@ typedef struct ckpt_rank {
   ckpt_progress_state state;
   ckpt_outcome outcome;
   double eval_loss;
+  bool is_resuming; /* the checkpoint is being loaded */
   ckpt_error error;
   ckpt_status status;
 } ckpt_rank;
@@ -101,6 +106,10 @@ ckpt_status ckpt_rank_load_best(ckpt_rank *rank, ckpt_error *err);
 /* folder.c: the output folder is made, moved aside or gone on in; finds what to resume from. */
 ckpt_status ckpt_job_prepare_folder(ckpt_job *job, ckpt_error *err);
 ckpt_status ckpt_job_find_resumed(ckpt_job *job, ckpt_error *err);
+/* Rank 0, once the run goes on: what was broken gets another name, so that nothing takes it for a checkpoint. */
+ckpt_status ckpt_job_set_aside(ckpt_job *job, ckpt_error *err);
+/* Whether a failure to load a checkpoint means that the one before is to be tried. */
+bool ckpt_job_walks_back(const ckpt_job *job, ckpt_status status);
 /* Opens a checkpoint of a run: several formats lie each in a folder of its name. */
 ckpt_status ckpt_open_checkpoint(ckpt_index **out, const char *path, ckpt_error *err);
 /* Steps of the checkpoints in the folder, ascending; the caller frees them. */

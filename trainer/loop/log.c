@@ -100,17 +100,28 @@ ckpt_status ckpt_job_open_log(ckpt_job *job, ckpt_error *err) {
 /* JSON has no NaN and no infinity. */
 static json_t *number(double value) { return isfinite(value) ? json_real(value) : json_null(); }
 
+/* A line that cannot be written, on a full disk, is left out and said; training goes on. */
 static ckpt_status append_row(ckpt_job *job, json_t *row, ckpt_error *err) {
-  char path[PATH_MAX];
+  char path[PATH_MAX], said[2048];
+  ckpt_error why = {0};
+  const json_int_t step = json_integer_value(json_object_get(row, "step"));
   char *text = json_dumps(row, JSON_COMPACT | JSON_PRESERVE_ORDER);
   json_decref(row);
   CKPT_TRY_ALLOC(text, err);
   const size_t n = strlen(text);
   text[n] = '\n'; /* in place of the terminator: one write, one line */
   path_in(path, job, "log.jsonl");
-  const ckpt_status status = write_all(job->log, path, text, n + 1, err);
+  const off_t begin = lseek(job->log, 0, SEEK_END);
+  const bool is_written = write_all(job->log, path, text, n + 1, &why) == CKPT_OK;
   free(text);
-  return status;
+  if (is_written) return CKPT_OK;
+  if (begin >= 0 && ftruncate(job->log, begin) != 0)
+    return ckpt_fail_errno(err, path, "a broken line cannot be removed");
+  if (!job->save_failed)
+    ckpt_job_report(job, CKPT_REPORT_WARNING, "the line of step %lld is not written, training goes on: %s",
+                    (long long)step, ckpt_error_text(&why, said, sizeof said));
+  job->save_failed = true;
+  return CKPT_OK;
 }
 
 /* As the Trainer adds it up: whole epochs, and the share of the one that it is in. */

@@ -33,6 +33,13 @@ static float *new_flat(const ckpt_model *model) {
   return flat;
 }
 
+static ckpt_status resume(ckpt_rank *r, ckpt_error *err) {
+  r->is_resuming = true;
+  CKPT_TRY(ckpt_state_load(r->sharded, r->job->resumed, err));
+  r->is_resuming = false;
+  return CKPT_OK;
+}
+
 /* The model that is adapted, and what the adapter begins with. */
 static ckpt_status begin_lora(ckpt_rank *r, ckpt_error *err) {
   const ckpt_job *job = r->job;
@@ -52,7 +59,7 @@ static ckpt_status begin_lora(ckpt_rank *r, ckpt_error *err) {
                                      .own_gradients = r->sharded->gradients};
   ckpt_lora_places(job->lora, &weights, r->places);
   CKPT_TRY(ckpt_model_load(r->base, job->model, job->base, NULL, NULL, err));
-  if (job->resumed != NULL) return ckpt_state_load(r->sharded, job->resumed, err);
+  if (job->resumed != NULL) return resume(r, err);
   if (job->lora->folder != NULL) return ckpt_lora_load(job->lora, r->sharded->weights, err);
   ckpt_lora_initialize(job->lora, r->sharded->weights, r->base, (uint64_t)job->arguments->seed);
   return CKPT_OK;
@@ -64,6 +71,16 @@ ckpt_status ckpt_rank_gather(ckpt_rank *r, ckpt_error *err) {
   return ckpt_lora_merge(r->job->lora, r->device, r->merged, r->norms, r->base, r->sharded->weights, err);
 }
 
+/* Weights, and moments where the run goes on. */
+static ckpt_status load(ckpt_rank *r, ckpt_error *err) {
+  const ckpt_job *job = r->job;
+  if (job->lora != NULL) return begin_lora(r, err);
+  if (job->resumed != NULL) return resume(r, err);
+  if (job->base != NULL) return ckpt_model_load(r->sharded->weights, job->model, job->base, NULL, NULL, err);
+  initialize(r->sharded->weights, job->model, (uint64_t)job->arguments->seed);
+  return CKPT_OK;
+}
+
 static ckpt_status begin(ckpt_rank *r, ckpt_error *err) {
   ckpt_job *job = r->job;
   r->batches = calloc(job->order.accumulation, sizeof *r->batches);
@@ -73,14 +90,9 @@ static ckpt_status begin(ckpt_rank *r, ckpt_error *err) {
   job->ranks[r->collective->rank] = r->sharded;
   r->state = job->start;
   r->state.learning_rate = ckpt_schedule_rate(&job->schedule, r->state.step);
-  if (job->lora != NULL)
-    CKPT_TRY(begin_lora(r, err));
-  else if (job->resumed != NULL)
-    CKPT_TRY(ckpt_state_load(r->sharded, job->resumed, err));
-  else if (job->base != NULL)
-    CKPT_TRY(ckpt_model_load(r->sharded->weights, job->model, job->base, NULL, NULL, err));
-  else
-    initialize(r->sharded->weights, job->model, (uint64_t)job->arguments->seed);
+  CKPT_TRY(load(r, err));
+  CKPT_TRY(ckpt_collective_barrier(r->collective, err));
+  if (r->collective->rank == 0) CKPT_TRY(ckpt_job_set_aside(job, err));
   return ckpt_collective_barrier(r->collective, err);
 }
 
@@ -190,7 +202,10 @@ static ckpt_status run(ckpt_rank *r, ckpt_error *err) {
     CKPT_TRY(ckpt_rank_step(r, r->state.step, &result, err));
     CKPT_TRY(after_step(r, &result, &ends, err));
   }
-  if (r->outcome == CKPT_OUTCOME_STOPPED) return CKPT_OK;
+  if (r->outcome == CKPT_OUTCOME_STOPPED) {
+    if (job->is_unsaved) r->outcome = CKPT_OUTCOME_INCOMPLETE;
+    return CKPT_OK;
+  }
   CKPT_TRY(ckpt_rank_finish(r, err));
   if (job->save_failed) r->outcome = CKPT_OUTCOME_INCOMPLETE;
   return r->collective->rank == 0 ? ckpt_job_write_results(job, r, ckpt_seconds() - begun, err) : CKPT_OK;

@@ -137,17 +137,19 @@ ckpt_status ckpt_rank_save(ckpt_rank *r, ckpt_error *err) {
   const char *formats = job->options->save_format == NULL ? "dcp" : job->options->save_format;
   path_of(path, job, "checkpoint-", r->state.step);
   CKPT_TRY(ckpt_sharded_gather(r->sharded, err));
-  double exists = access(path, F_OK) == 0; /* a run that was stopped here and went on */
+  double exists = access(path, F_OK) == 0;
   CKPT_TRY(ckpt_collective_sum(r->collective, &exists, 1, err));
-  if (exists != 0) return CKPT_OK;
-  ckpt_status status = strchr(formats, ',') != NULL || strcmp(formats, "torch") == 0
-                           ? write_several(r, path, formats, &digest, &why)
-                           : write_format(r, path, formats, &digest, &why);
+  const bool is_staged = strchr(formats, ',') != NULL || strcmp(formats, "torch") == 0;
+  ckpt_status status = exists != 0
+                           ? ckpt_fail(&why, CKPT_EEXIST, path, NULL, "it is there, and this run did not write it")
+                       : is_staged ? write_several(r, path, formats, &digest, &why)
+                                   : write_format(r, path, formats, &digest, &why);
   if (r->collective->rank == 0 && status == CKPT_OK) {
     status = ckpt_job_note_checkpoint(job, r->state.step, ckpt_digest_text(&digest, text), &why);
     if (status == CKPT_OK) status = rotate(job, r, &why);
   }
   if (status == CKPT_ECANCELED) return ckpt_fail(err, status, NULL, NULL, "%s", why.message);
+  if (r->collective->rank == 0) job->is_unsaved = status != CKPT_OK;
   if (status != CKPT_OK && r->collective->rank == 0) {
     job->save_failed = true;
     ckpt_job_report(job, CKPT_REPORT_WARNING, "the checkpoint of step %llu is not written, training goes on: %s",

@@ -122,7 +122,8 @@ static ckpt_status open_model(ckpt_job *job, ckpt_error *err) {
   }
   const ckpt_carried *config = carried_of(job, "config.json");
   if (config == NULL) return ckpt_fail(err, CKPT_ENOTFOUND, o->model, NULL, "there is no config.json in it");
-  const ckpt_model_options options = {.struct_size = sizeof options, .needs_backward = true};
+  const ckpt_model_options options = {
+      .struct_size = sizeof options, .needs_backward = true, .is_bf16 = job->arguments->bf16};
   CKPT_TRY(ckpt_model_new(&job->model, config->bytes, (size_t)config->n_bytes, o->model, &options, err));
   CKPT_TRY(open_lora(job, err));
   return open_tokenizer(job, err);
@@ -282,6 +283,26 @@ static ckpt_status check_resumed(const ckpt_job *job, ckpt_error *err) {
   return CKPT_OK;
 }
 
+/* A checkpoint of another model is no broken one. */
+static ckpt_status check_model(const ckpt_job *job, ckpt_error *err) {
+  for (uint32_t i = 0; i < job->trained->n_parameters; i++) {
+    const ckpt_parameter *p = &job->trained->parameters[i];
+    const ckpt_tensor *tensor = ckpt_index_find(job->resumed, p->name);
+    if (tensor == NULL)
+      return ckpt_fail(err, CKPT_ENOTFOUND, job->resumed->path, p->name, "the checkpoint has not got it");
+    bool is_same = tensor->rank == p->rank;
+    for (uint32_t k = 0; is_same && k < p->rank; k++) is_same = tensor->shape[k] == p->shape[k];
+    if (!is_same)
+      return ckpt_fail(err, CKPT_EFORMAT, job->resumed->path, p->name, "it is not of the shape that the model's has");
+    char name[1024];
+    ckpt_c_snprintf(name, sizeof name, CKPT_STATE_PREFIX "%s.exp_avg", p->name);
+    if (ckpt_index_find(job->resumed, name) == NULL)
+      return ckpt_fail(err, CKPT_ENOTFOUND, job->resumed->path, name,
+                       "the checkpoint has not got it (with save_only_model no run can go on)");
+  }
+  return CKPT_OK;
+}
+
 static ckpt_status new_run_id(ckpt_job *job, ckpt_error *err) {
   uint8_t bytes[8];
   const int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
@@ -312,10 +333,12 @@ ckpt_status ckpt_job_open(ckpt_job *job, const ckpt_train_options *options, ckpt
   if (options->plan) return CKPT_OK;
   CKPT_TRY(ckpt_job_prepare_folder(job, err));
   CKPT_TRY(ckpt_job_find_resumed(job, err));
-  if (job->resumed != NULL)
+  if (job->resumed != NULL) {
+    CKPT_TRY(check_model(job, err));
     CKPT_TRY(check_resumed(job, err));
-  else
+  } else {
     CKPT_TRY(new_run_id(job, err));
+  }
   job->start.seed = (uint64_t)job->arguments->seed;
   job->start.data_seed = job->data_seed;
   job->start.n_samples = job->order.n_samples;
@@ -344,5 +367,6 @@ void ckpt_job_close(ckpt_job *job) {
   free(job->carried);
   free(job->ranks);
   free(job->checkpoints);
+  free(job->broken);
   ckpt_arena_free(&job->arena);
 }

@@ -68,12 +68,21 @@ static ckpt_status check_device(const ckpt_train_options *options, ckpt_error *e
   return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "models are trained on the CPU only, so far");
 }
 
-ckpt_status ckpt_train(const ckpt_train_options *options, ckpt_outcome *outcome, ckpt_error *err) {
-  ckpt_job job = {0};
+/* Whether it was a checkpoint that could not be loaded, and an earlier one is to be tried. */
+static bool is_broken_checkpoint(const ckpt_job *job, const ckpt_rank *ranks, ckpt_status status) {
+  bool is_resuming = false;
+  for (uint32_t i = 0; i < job->options->n_ranks; i++)
+    is_resuming = is_resuming || (ranks[i].is_resuming && ranks[i].status != CKPT_ECANCELED);
+  return is_resuming && ckpt_job_walks_back(job, status);
+}
+
+/* A run from one checkpoint, or from none. *below becomes its step where it could not be loaded; else 0. */
+static ckpt_status train_from(const ckpt_train_options *options, uint64_t *below, ckpt_outcome *outcome,
+                              ckpt_error *err) {
+  ckpt_job job = {.below = *below};
   ckpt_thread_ranks *meeting = NULL;
   ckpt_rank *ranks = NULL;
-  *outcome = CKPT_OUTCOME_DONE;
-  CKPT_TRY(check_device(options, err));
+  *below = 0;
   ckpt_status status = ckpt_job_open(&job, options, err);
   if (status == CKPT_OK && options->plan) {
     status = ckpt_job_plan(&job, err);
@@ -85,10 +94,29 @@ ckpt_status ckpt_train(const ckpt_train_options *options, ckpt_outcome *outcome,
   status =
       ranks == NULL ? ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory") : run_ranks(&job, ranks, meeting, err);
   if (status == CKPT_OK) *outcome = ranks[0].outcome;
+  if (ranks != NULL && is_broken_checkpoint(&job, ranks, status)) {
+    char text[2048];
+    *below = job.start.step;
+    ckpt_job_report(&job, CKPT_REPORT_WARNING, "%s is skipped: %s", job.resumed->path,
+                    ckpt_error_text(err, text, sizeof text));
+  }
   for (uint32_t i = 0; ranks != NULL && i < options->n_ranks; i++) free_rank(&ranks[i], job.order.accumulation);
 done:
   free(ranks);
   ckpt_thread_ranks_free(meeting);
   ckpt_job_close(&job);
+  return status;
+}
+
+ckpt_status ckpt_train(const ckpt_train_options *options, ckpt_outcome *outcome, ckpt_error *err) {
+  uint64_t below = 0;
+  ckpt_status status;
+  *outcome = CKPT_OUTCOME_DONE;
+  CKPT_TRY(check_device(options, err));
+  do {
+    ckpt_error why = {0};
+    status = train_from(options, &below, outcome, &why);
+    if (status != CKPT_OK && err != NULL) *err = why;
+  } while (status != CKPT_OK && below != 0);
   return status;
 }

@@ -71,6 +71,7 @@ typedef struct ckpt_tape_attributes {
   double epsilon;    /* norms */
   bool is_in_by_out; /* linear: the weight is stored (in, out), as GPT-2's Conv1D has it */
   bool is_exact;     /* gelu: by erf, not by tanh */
+  bool is_bf16;      /* linear, lora, linear_loss: products in bf16; recording gives it */
   bool is_frozen;    /* linear, lora: nothing wants the gradients of weight and bias, so x is not kept for them */
   uint32_t n_heads, n_kv_heads, head_width;
   uint64_t window;     /* attention: keys at most window - 1 positions back; 0: all */
@@ -111,6 +112,7 @@ typedef struct ckpt_tape {
   uint32_t n_entries, entry_capacity;
   uint32_t inputs[CKPT_N_INPUTS]; /* their values */
   bool needs_backward;            /* rows without backward are refused */
+  bool is_bf16;                   /* what is recorded multiplies in bf16 */
   uint32_t n_sites;               /* that dropouts have taken */
   int32_t layer;                  /* of what is recorded next */
 } ckpt_tape;

@@ -6,6 +6,7 @@
  * pass: in the matrix they lie a row apart, where they would push each other out. */
 #include "kernels/cpu/lora/lora.h"
 
+/* Of a block: columns, lanes of squares, steps that are packed, rows; columns that registers hold. */
 enum { COLUMNS = CKPT_LORA_COLUMNS, LANES = CKPT_LORA_LANES, STEPS = 128, BLOCK_ROWS = 48, SPAN = VECTORS * WIDTH };
 
 typedef struct lora_block {
@@ -43,6 +44,7 @@ TARGET static void multiply_block(lora_block *block, const ckpt_lora_update *u, 
   }
 }
 
+/* n columns of n_steps steps, one after the other. */
 static void pack(float *packed, const float *input, size_t width, size_t n_steps, size_t n) {
   for (size_t k = 0; k < n_steps; k++, packed += COLUMNS, input += width) {
     memcpy(packed, input, n * sizeof *packed);
@@ -64,6 +66,7 @@ TARGET static void add_update(lora_block *block, const ckpt_lora_update *u, size
     vf_store(block->sum + i, vf_add(vf_load(block->sum + i), vf_mul(scale, vf_load(block->product + i))));
 }
 
+/* The sum of n squares in the reference's order. */
 TARGET static double add_squares(const float *x, size_t n) {
   double lanes[LANES];
   square_sums(lanes, x, n / LANES * LANES);
@@ -83,6 +86,7 @@ TARGET static void finish_row(const ckpt_lora_rows *rows, const float *sum, size
   rows->squares[row].base += add_squares(base, n);
 }
 
+/* ckpt_lora_level.run. */
 TARGET static void run(const ckpt_lora_rows *rows) {
   lora_block block;
   for (size_t row = 0; rows->squares != NULL && row < rows->n_rows; row++) rows->squares[row] = (ckpt_lora_squares){0};

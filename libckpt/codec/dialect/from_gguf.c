@@ -64,7 +64,7 @@ static bool read_numbers(namer *n, const ckpt_index *index) {
     return false;
   sizes->n_kv_heads = sizes->n_heads;
   if (ckpt_dialect_gguf_u32(index, n->arch, "attention.head_count_kv", &n_kv_heads)) sizes->n_kv_heads = n_kv_heads;
-  if (n->arch->gguf->experts != NULL && !read_number(&sizes->n_experts, index, n->arch, "expert_count")) return false;
+  if (n->arch->n_experts != NULL && !read_number(&sizes->n_experts, index, n->arch, "expert_count")) return false;
   return sizes->n_kv_heads != 0 && sizes->n_experts <= MAX_EXPERTS;
 }
 
@@ -281,7 +281,8 @@ static ckpt_status replace(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *x, con
 static ckpt_status rows_as_read(ckpt_expr **out, ckpt_plan *plan, const namer *n, const ckpt_arch_name *row,
                                 const ckpt_index *from, const ckpt_tensor *tensor, ckpt_error *err) {
   const ckpt_derivation *derived = tensor->record->derived;
-  if (derived == NULL || derived->n_operands != 1) {
+  if (derived == NULL || derived->n_operands != 1 ||
+      derived->operands[0].tensor->n_elements != tensor->n_elements) { /* a share of one that joins several */
     CKPT_TRY(ckpt_expr_read(out, plan, from, tensor, err));
     return ckpt_dialect_back(out, &plan->arena, &n->sizes, row, 0, err);
   }

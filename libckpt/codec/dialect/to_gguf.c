@@ -41,7 +41,11 @@ static ckpt_status add(maker *m, const char *name, ckpt_expr *expr, ckpt_role ro
   return ckpt_derive(m->index, number, expr, err);
 }
 
-/* ---- tensors ----------------------------------------------------------------------------------------------------- */
+static const ckpt_arch_name *find_row(const maker *m, const char *pattern) {
+  const ckpt_arch_name *row = m->arch->names;
+  while (strcmp(row->hf, pattern) != 0) row++; /* arch_test.cc sees that it is there */
+  return row;
+}
 
 static ckpt_status refuse_extra(const maker *m, const ckpt_tensor *tensor, ckpt_error *err) {
   return ckpt_fail(err, CKPT_EUNSUPPORTED, ckpt_index_file_of(m->from, tensor), tensor->name,
@@ -59,11 +63,14 @@ static ckpt_status check_shape(const maker *m, const ckpt_arch_name *row, const 
                    extents.wanted, extents.said);
 }
 
+static ckpt_status refuse_dtype(const ckpt_tensor *tensor, ckpt_error *err) {
+  return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "%s is no weight that a GGUF model has",
+                   ckpt_dtype_name((ckpt_dtype)tensor->dtype));
+}
+
 static ckpt_status read_tensor(ckpt_expr **out, const maker *m, const ckpt_arch_name *row, const ckpt_tensor *tensor,
                                ckpt_error *err) {
-  if (!ckpt_dtype_is_float((ckpt_dtype)tensor->dtype))
-    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "%s is no weight that a GGUF model has",
-                     ckpt_dtype_name((ckpt_dtype)tensor->dtype));
+  if (!ckpt_dtype_is_float((ckpt_dtype)tensor->dtype)) return refuse_dtype(tensor, err);
   CKPT_TRY(check_shape(m, row, tensor, err));
   return ckpt_expr_read_in(out, &m->index->arena, m->from, tensor, err);
 }
@@ -80,7 +87,7 @@ static ckpt_status read_stack(ckpt_expr **out, const maker *m, const ckpt_arch_n
   const uint64_t n = m->sizes.n_experts;
   ckpt_expr **parts = n > m->from->n_tensors ? NULL : ckpt_arena_array(arena, n, sizeof *parts);
   if (n > m->from->n_tensors)
-    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "%s says %llu, and there are %u tensors", m->arch->gguf->experts,
+    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "%s says %llu, and there are %u tensors", m->arch->n_experts,
                      (ull)n, m->from->n_tensors);
   CKPT_TRY_ALLOC(parts, err);
   for (uint64_t i = 0; i < n; i++) {
@@ -100,11 +107,65 @@ static bool is_tied_copy(const maker *m, const ckpt_arch_name *row) {
   return false;
 }
 
+/* ---- tensors that join others ------------------------------------------------------------------------------------ */
+
+static ckpt_status check_joined(const maker *m, const ckpt_arch_joined *joined, const ckpt_tensor *tensor,
+                                uint64_t n_parts, uint64_t part_shape[2], ckpt_error *err) {
+  const ckpt_arch_name *row = find_row(m, joined->parts[0]);
+  const bool is_stacked = ckpt_dialect_is_stacked(row);
+  const uint64_t *shape = tensor->shape;
+  if (tensor->rank != (is_stacked ? 3 : 2) || shape[is_stacked] % n_parts != 0)
+    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "a tensor of %u axes is no %llu others joined", tensor->rank,
+                     (ull)n_parts);
+  if (is_stacked && shape[0] != m->sizes.n_experts)
+    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "has %llu experts, config.json says %llu (%s)", (ull)shape[0],
+                     (ull)m->sizes.n_experts, m->arch->n_experts);
+  part_shape[0] = shape[is_stacked] / n_parts;
+  part_shape[1] = shape[is_stacked + 1];
+  return CKPT_OK;
+}
+
+/* One of the others: a share of the rows, of every expert. */
+static ckpt_status add_part(maker *m, const ckpt_arch_name *row, const ckpt_tensor *joined, uint64_t layer, uint64_t i,
+                            const uint64_t shape[2], ckpt_error *err) {
+  ckpt_arena *arena = &m->index->arena;
+  const uint64_t numbers[2] = {layer, 0};
+  const char *stored = ckpt_arch_fill(row->hf, numbers, arena), *name = ckpt_arch_fill(row->gguf, numbers, arena);
+  ckpt_tensor part = *joined;
+  ckpt_expr *x;
+  CKPT_TRY_ALLOC(stored, err);
+  CKPT_TRY_ALLOC(name, err);
+  part.rank = 2;
+  part.shape = shape;
+  if (ckpt_index_find(m->from, stored) != NULL) return refuse_extra(m, joined, err);
+  CKPT_TRY(check_shape(m, row, &part, err));
+  CKPT_TRY(ckpt_expr_read_in(&x, arena, m->from, joined, err));
+  if (shape[0] != joined->shape[joined->rank - 2])
+    CKPT_TRY(ckpt_expr_slice_in(&x, arena, x, joined->rank - 2U, i * shape[0], shape[0], err));
+  CKPT_TRY(ckpt_dialect_apply(&x, arena, &m->sizes, row, name, err));
+  return add(m, name, x, CKPT_ROLE_PARAMETER, err);
+}
+
+static ckpt_status add_joined(maker *m, const ckpt_arch_joined *joined, const ckpt_tensor *tensor, uint64_t layer,
+                              ckpt_error *err) {
+  uint64_t n = 0, shape[2];
+  while (n < 3 && joined->parts[n] != NULL) n++;
+  if (!ckpt_dtype_is_float((ckpt_dtype)tensor->dtype)) return refuse_dtype(tensor, err);
+  CKPT_TRY(check_joined(m, joined, tensor, n, shape, err));
+  for (uint64_t i = 0; i < n; i++) CKPT_TRY(add_part(m, find_row(m, joined->parts[i]), tensor, layer, i, shape, err));
+  return CKPT_OK;
+}
+
+/* ---- tensors ----------------------------------------------------------------------------------------------------- */
+
 static ckpt_status add_tensor(maker *m, const ckpt_tensor *tensor, ckpt_error *err) {
   uint64_t numbers[2] = {0};
   const ckpt_arch_name *row = ckpt_arch_match(m->arch, tensor->name, numbers);
-  if (row == NULL || (strchr(row->hf, '#') != NULL && numbers[0] >= m->sizes.n_layers))
+  const ckpt_arch_joined *joined = row != NULL ? NULL : ckpt_arch_match_joined(m->arch, tensor->name, numbers);
+  const char *pattern = row != NULL ? row->hf : joined != NULL ? joined->hf : NULL;
+  if (pattern == NULL || (strchr(pattern, '#') != NULL && numbers[0] >= m->sizes.n_layers))
     return refuse_extra(m, tensor, err);
+  if (row == NULL) return add_joined(m, joined, tensor, numbers[0], err);
   if ((row->notes & CKPT_NAME_COPY) != 0 && !is_tied_copy(m, row)) return refuse_extra(m, tensor, err);
   if (row->gguf == NULL) return CKPT_OK; /* computed anew by whoever runs the model, or the copy of another */
   const bool is_stacked = ckpt_dialect_is_stacked(row);
@@ -144,7 +205,9 @@ static ckpt_status check_all_there(const maker *m, ckpt_error *err) {
     for (uint64_t i = 0; i < n && !may_lack(m, row); i++) { /* of a stack the first: the others were taken with it */
       const char *name = ckpt_arch_fill(row->hf, (uint64_t[2]){i, 0}, &m->index->arena);
       CKPT_TRY_ALLOC(name, err);
-      if (ckpt_index_find(m->from, name) == NULL) return refuse_missing(m, name, err);
+      if (ckpt_index_find(m->from, name) != NULL) continue;
+      const char *joined = ckpt_arch_joined_name(m->arch, row->hf, (uint64_t[2]){i, 0}, &m->index->arena);
+      if (joined == NULL || ckpt_index_find(m->from, joined) == NULL) return refuse_missing(m, name, err);
     }
   }
   return CKPT_OK;
@@ -232,7 +295,7 @@ static ckpt_status read_numbers(maker *m, ckpt_error *err) {
     if (ckpt_config_has(m->config, quantizers[i]))
       return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "its weights are quantized (%s)", quantizers[i]);
   ckpt_dialect_sizes *sizes = &m->sizes;
-  const char *experts = m->arch->gguf->experts;
+  const char *experts = m->arch->n_experts;
   if (!ckpt_config_extent(m->config, m->arch->gguf->heads, &sizes->n_heads) ||
       !ckpt_config_extent(m->config, m->arch->gguf->kv_heads, &sizes->n_kv_heads) ||
       !ckpt_config_extent(m->config, m->arch->n_layers, &sizes->n_layers) ||
@@ -243,6 +306,28 @@ static ckpt_status read_numbers(maker *m, ckpt_error *err) {
     return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "%llu heads of queries for %llu of keys", (ull)sizes->n_heads,
                      (ull)sizes->n_kv_heads);
   return check_constants(m, err);
+}
+
+/* The config of a model of a family that GGUF has. */
+static ckpt_status open_config(ckpt_config **out, const ckpt_arch *arch, const ckpt_index *from,
+                               const ckpt_index *config_of, ckpt_error *err) {
+  const ckpt_side_file *side = ckpt_index_side_file(config_of, "config.json");
+  if (arch == NULL || arch->gguf == NULL || side == NULL || side->text == NULL) return refuse_unknown(from, err);
+  return ckpt_config_parse(out, side->text, side->n_bytes, ckpt_index_side_path(config_of, side), err);
+}
+
+ckpt_status ckpt_dialect_of_model(const ckpt_arch **arch, ckpt_dialect_sizes *sizes, const ckpt_index *model,
+                                  ckpt_error *err) {
+  maker m = {.from = model, .arch = ckpt_arch_find(model->architecture)};
+  ckpt_config *config = NULL;
+  if (model->stored_form != NULL && ckpt_dialect_gguf_sizes(arch, sizes, model->stored_form)) return CKPT_OK;
+  CKPT_TRY(open_config(&config, m.arch, model, model, err));
+  m.config = config;
+  ckpt_status status = ckpt_fail_at(read_numbers(&m, err), err, model->path, NULL);
+  ckpt_config_free(config);
+  *arch = m.arch;
+  *sizes = m.sizes;
+  return status;
 }
 
 static ckpt_status make(maker *m, const ckpt_index *config_of, const ckpt_side_file *side, ckpt_error *err) {
@@ -258,8 +343,7 @@ ckpt_status ckpt_dialect_to_gguf(ckpt_index **out, const ckpt_index *from, const
   const ckpt_side_file *side = ckpt_index_side_file(config_of, "config.json");
   maker m = {.from = from, .arch = ckpt_arch_find(from->architecture), .pre = options->pre};
   ckpt_config *config = NULL;
-  if (m.arch == NULL || m.arch->gguf == NULL || side == NULL || side->text == NULL) return refuse_unknown(from, err);
-  CKPT_TRY(ckpt_config_parse(&config, side->text, side->n_bytes, ckpt_index_side_path(config_of, side), err));
+  CKPT_TRY(open_config(&config, m.arch, from, config_of, err));
   m.config = config;
   ckpt_status status = ckpt_index_new(&m.index, NULL, from->path, "gguf", NULL, err);
   if (status == CKPT_OK) status = make(&m, config_of, side, err);

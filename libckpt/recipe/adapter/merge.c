@@ -40,7 +40,7 @@ static ckpt_status cut_expert(ckpt_expr **input, ckpt_expr **output, const ckpt_
   return ckpt_expr_reshape_in(output, arena, *output, 2, own, err);
 }
 
-static ckpt_status make_term(ckpt_lora_term *out, const ckpt_adapters *all, const ckpt_change *c, uint64_t expert,
+ckpt_status ckpt_change_term(ckpt_lora_term *out, const ckpt_adapters *all, const ckpt_change *c, uint64_t expert,
                              ckpt_arena *arena, ckpt_error *err) {
   ckpt_expr *input, *output;
   CKPT_TRY(read_part(&input, all, c, arena, c->input, err));
@@ -69,7 +69,7 @@ static ckpt_status add_updates(ckpt_expr **value, const ckpt_adapters *all, cons
     if (changes[i].input == NULL) continue;
     if (n_terms == CKPT_LORA_TERMS)
       return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "more than %d adapters change it", CKPT_LORA_TERMS);
-    CKPT_TRY(make_term(&terms[n_terms++], all, &changes[i], expert, arena, err));
+    CKPT_TRY(ckpt_change_term(&terms[n_terms++], all, &changes[i], expert, arena, err));
     if (changes[i].magnitude == NULL) continue;
     CKPT_TRY(read_part(&magnitudes, all, &changes[i], arena, changes[i].magnitude, err));
     is_turned = changes[i].is_transposed;

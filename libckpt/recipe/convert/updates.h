@@ -4,7 +4,7 @@
 
 #include "libckpt/plan/plan.h"
 
-/* Of one tensor, or of several together. */
+/* What happened to one tensor, or to several together. */
 typedef struct ckpt_update_figures {
   double norm, base_norm; /* Frobenius norms of what was added and of what it was added to; INFINITY past 2^128 */
   uint64_t n;             /* elements that may have changed */

@@ -24,10 +24,11 @@ typedef struct checker {
   const ckpt_config *config;
   const char *config_path;
   const ckpt_arch_shape *parts[2]; /* rows of the body and of the head, or NULL */
-  uint64_t n_layers;               /* 0: not known */
+  uint64_t n_layers, n_experts;    /* 0: not known */
   char said[MAX_SAID][64];         /* keys that are told of */
   size_t n_said, n_missing;
-  char why[512]; /* why not all of it can be proven; empty: it can */
+  bool has_joined; /* tensors that join others, which nothing says of what is missing */
+  char why[512];   /* why not all of it can be proven; empty: it can */
 } checker;
 
 /* Keeps the first reason. */
@@ -99,8 +100,7 @@ static const ckpt_arch_shape *own_row(const checker *c, const char *name, uint64
   const ckpt_arch_shape *row = NULL;
   if (bare != NULL) row = match(c, c->parts[0], strlen(c->arch->base_prefix), bare, numbers);
   if (row == NULL) row = match(c, c->parts[1], 0, name, numbers);
-  /* Rows of a family whose classes are not known have the head's names too. */
-  return row != NULL || c->model != NULL ? row : match(c, c->parts[0], 0, name, numbers);
+  return row;
 }
 
 /* The row that a stored name is loaded as. */
@@ -184,23 +184,29 @@ static ckpt_status check_demands(checker *c, ckpt_error *err) {
                            (long long)id, (long long)n_rows, model->name);
 }
 
+/* How many numbers a `#` of names takes; key may be NULL. */
+static ckpt_status count(checker *c, const char *key, uint64_t *out, ckpt_error *err) {
+  int64_t n;
+  if (key == NULL) return CKPT_OK;
+  CKPT_TRY(check_number(c, key, err));
+  if (ckpt_config_int(c->config, key, &n) && n > MAX_LAYERS)
+    return ckpt_findings_add(c->findings, err, CKPT_PROBLEM, c->config_path, NULL, "%s is %lld", key, (long long)n);
+  if (ckpt_config_int(c->config, key, &n) && n > 0)
+    *out = (uint64_t)n;
+  else
+    leave_unproven(c, "config.json has no %s", key);
+  return CKPT_OK;
+}
+
 /* Every number by which tensors are judged; of an unknown architecture the size of the vocabulary alone. */
 static ckpt_status check_numbers(checker *c, ckpt_error *err) {
-  int64_t n;
   CKPT_TRY(check_number(c, "vocab_size", err));
   if (c->arch == NULL) return CKPT_OK;
-  if (c->arch->n_layers != NULL) CKPT_TRY(check_number(c, c->arch->n_layers, err));
   for (size_t part = 0; part < 2; part++)
     for (const ckpt_arch_shape *row = c->parts[part]; row != NULL && row->hf != NULL; row++)
       CKPT_TRY(check_row_keys(c, row, err));
-  if (c->arch->n_layers != NULL && ckpt_config_int(c->config, c->arch->n_layers, &n) && n > MAX_LAYERS)
-    return ckpt_findings_add(c->findings, err, CKPT_PROBLEM, c->config_path, NULL, "%s is %lld", c->arch->n_layers,
-                             (long long)n);
-  if (c->arch->n_layers != NULL && ckpt_config_int(c->config, c->arch->n_layers, &n) && n > 0)
-    c->n_layers = (uint64_t)n;
-  else if (c->arch->n_layers != NULL)
-    leave_unproven(c, "config.json has no %s", c->arch->n_layers);
-  return CKPT_OK;
+  CKPT_TRY(count(c, c->arch->n_layers, &c->n_layers, err));
+  return count(c, c->arch->n_experts, &c->n_experts, err);
 }
 
 /* How many labels the config has, as transformers counts them: entries of id2label, else num_labels, else 2. */
@@ -279,6 +285,11 @@ static ckpt_status check_unexpected(checker *c, const ckpt_tensor *tensor, const
   const ckpt_arch_name *known = ckpt_arch_match(c->arch, name, numbers);
   const char *file = ckpt_index_file_of(c->index, tensor);
   if (c->model == NULL || is_passed(c, name)) return CKPT_OK;
+  if (ckpt_arch_match_joined(c->arch, name, numbers) != NULL) {
+    c->has_joined = true;
+    leave_unproven(c, "%s is a name that not every release of transformers has", name);
+    return CKPT_OK;
+  }
   if (known != NULL && known->role == CKPT_ROLE_BUFFER) {
     leave_unproven(c, "transformers finds %s unexpected, a buffer of older releases", name);
     return CKPT_OK;
@@ -300,6 +311,9 @@ static ckpt_status check_name(checker *c, const ckpt_tensor *tensor, const char 
     return ckpt_findings_add(c->findings, err, CKPT_PROBLEM, file, name, "of layer %llu, but config.json says %s %llu",
                              (ull)numbers[0], c->arch->n_layers, (ull)c->n_layers);
   }
+  if (is_layer && strchr(strchr(row->hf, '#') + 1, '#') != NULL && c->n_experts != 0 && numbers[1] >= c->n_experts)
+    return ckpt_findings_add(c->findings, err, CKPT_PROBLEM, file, name, "of expert %llu, but config.json says %s %llu",
+                             (ull)numbers[1], c->arch->n_experts, (ull)c->n_experts);
   if (is_known && !is_wanted(c, row)) {
     if (is_passed(c, name)) return CKPT_OK;
     return ckpt_findings_add(c->findings, err, CKPT_PROBLEM, file, name, "unexpected: config.json says otherwise (%s)",
@@ -339,17 +353,18 @@ static ckpt_status check_tensors(checker *c, ckpt_error *err) {
 
 /* ---- tensors that are missing ------------------------------------------------------------------------------------ */
 
-/* A row's name in the class, with its layer in it; rows are shorter than the buffer. */
+/* A row's name in the class, with its numbers in it; rows are shorter than the buffer. */
 static void name_in_class(char out[MAX_NAME], const checker *c, const ckpt_arch_shape *row, bool is_body,
-                          uint64_t layer) {
+                          const uint64_t numbers[2]) {
   const bool is_moved = is_body && !is_bare(c) && after(row->hf, c->arch->base_prefix) != NULL;
-  const char *text = row->hf + (is_moved ? strlen(c->arch->base_prefix) : 0), *number = strchr(text, '#');
-  const int n = number == NULL ? (int)strlen(text) : (int)(number - text);
-  const char *prefix = is_moved ? prefix_of(c) : "";
-  if (number == NULL)
-    snprintf(out, MAX_NAME, "%s%s", prefix, text);
-  else
-    snprintf(out, MAX_NAME, "%s%.*s%llu%s", prefix, n, text, (ull)layer, number + 1);
+  const char *text = row->hf + (is_moved ? strlen(c->arch->base_prefix) : 0);
+  size_t n = (size_t)snprintf(out, MAX_NAME, "%s", is_moved ? prefix_of(c) : "");
+  for (size_t i = 0; *text != '\0'; text += *text == '#') {
+    const size_t n_plain = strcspn(text, "#");
+    n += (size_t)snprintf(out + n, MAX_NAME - n, "%.*s", (int)n_plain, text);
+    text += n_plain;
+    if (*text == '#') n += (size_t)snprintf(out + n, MAX_NAME - n, "%llu", (ull)numbers[i++]);
+  }
 }
 
 /* Whether no stored name is loaded as this one: with the prefix and without. */
@@ -390,36 +405,43 @@ static ckpt_status say_missing(checker *c, const ckpt_arch_shape *row, const cha
                            c->model == NULL ? c->arch->name : c->model->name);
 }
 
-/* Every layer of the config has each kind of tensor. */
+/* Every layer of the config has each kind of tensor, and each expert of it. */
 static ckpt_status check_layers(checker *c, const ckpt_arch_shape *row, bool is_body, ckpt_error *err) {
   char name[MAX_NAME];
   const char *file = ckpt_index_file_of(c->index, NULL);
-  uint64_t n_found = 0;
-  for (uint64_t layer = 0; layer < c->n_layers; layer++) {
-    name_in_class(name, c, row, is_body, layer);
+  const bool is_of_expert = strchr(strchr(row->hf, '#') + 1, '#') != NULL;
+  const uint64_t n_each = is_of_expert ? c->n_experts : 1, n_most = c->index->n_tensors + MAX_MISSING + 1ULL;
+  uint64_t n_found = 0, n_all = c->n_layers * n_each;
+  if (is_of_expert && n_all > n_most) n_all = n_most; /* some of these are missing, and a config may say any number */
+  for (uint64_t i = 0; i < n_all; i++) {
+    name_in_class(name, c, row, is_body, (uint64_t[2]){i / n_each, i % n_each});
     n_found += !is_missing(c, name);
   }
-  if (n_found == 0 && c->n_layers != 0) {
+  if (n_found == 0 && n_all != 0) {
     const bool is_moved = is_body && !is_bare(c);
     snprintf(name, sizeof name, "%s%s", is_moved ? prefix_of(c) : "",
              row->hf + (is_moved ? strlen(c->arch->base_prefix) : 0));
     return ckpt_findings_add(c->findings, err, CKPT_PROBLEM, file, name, "missing from every layer (# is its number)");
   }
-  for (uint64_t layer = 0; n_found != c->n_layers && layer < c->n_layers; layer++) {
-    name_in_class(name, c, row, is_body, layer);
+  for (uint64_t i = 0; n_found != n_all && i < n_all; i++) {
+    name_in_class(name, c, row, is_body, (uint64_t[2]){i / n_each, i % n_each});
     if (!is_missing(c, name) || ++c->n_missing > MAX_MISSING) continue;
     CKPT_TRY(ckpt_findings_add(c->findings, err, CKPT_PROBLEM, file, name,
-                               "missing: other layers have it, and config.json says %s %llu", c->arch->n_layers,
-                               (ull)c->n_layers));
+                               is_of_expert ? "missing: other experts have it, and config.json says %s %llu"
+                                            : "missing: other layers have it, and config.json says %s %llu",
+                               is_of_expert ? c->arch->n_experts : c->arch->n_layers,
+                               (ull)(is_of_expert ? c->n_experts : c->n_layers)));
   }
   return CKPT_OK;
 }
 
-/* Whether a row says nothing of what must be there: of experts, or, where the class is not known, of what only some
- * models of the family have. */
+/* Whether a row says nothing of what must be there: of what another tensor may join; where the class is not known, of
+ * what only some models of the family have. */
 static bool is_left_out(const checker *c, const ckpt_arch_shape *row) {
-  const char *number = strchr(row->hf, '#');
-  if (number != NULL && strchr(number + 1, '#') != NULL) return true;
+  for (const ckpt_arch_joined *joined = c->arch->joined; c->has_joined && joined != NULL && joined->hf != NULL;
+       joined++)
+    for (size_t i = 0; i < 3 && joined->parts[i] != NULL; i++)
+      if (strcmp(joined->parts[i], row->hf) == 0) return true;
   for (const ckpt_arch_name *name = c->arch->names; c->model == NULL && name->hf != NULL; name++)
     if (strcmp(name->hf, row->hf) == 0) return (name->notes & CKPT_NAME_OPTIONAL) != 0;
   return false;
@@ -434,7 +456,7 @@ static ckpt_status check_missing(checker *c, ckpt_error *err) {
         CKPT_TRY(check_layers(c, row, part == 0, err));
         continue;
       }
-      name_in_class(name, c, row, part == 0, 0);
+      name_in_class(name, c, row, part == 0, (uint64_t[2]){0});
       if (is_missing(c, name) && !is_tied(c, name)) CKPT_TRY(say_missing(c, row, name, err));
     }
   if (c->n_missing <= MAX_MISSING) return CKPT_OK;
@@ -445,11 +467,6 @@ static ckpt_status check_missing(checker *c, ckpt_error *err) {
 
 /* ---- the class --------------------------------------------------------------------------------------------------- */
 
-static bool is_listed(const char *const *classes, const char *class) {
-  while (classes != NULL && *classes != NULL && strcmp(*classes, class) != 0) classes++;
-  return classes != NULL && *classes != NULL;
-}
-
 /* The one of a class, or NULL, and why. *is_of_family: its state dict has the names of the bare model. */
 static const ckpt_arch_model *model_of(checker *c, const char *class, bool *is_of_family) {
   const char *type = "";
@@ -457,11 +474,9 @@ static const ckpt_arch_model *model_of(checker *c, const char *class, bool *is_o
   (void)ckpt_config_text(c->config, "model_type", &type);
   while (model != NULL && model->name != NULL && strcmp(model->name, class) != 0) model++;
   const bool is_known = model != NULL && model->name != NULL;
-  *is_of_family = is_known || is_listed(c->arch->classes, class);
-  if (!is_known) {
-    leave_unproven(c, *is_of_family ? "what else %s has is not known" : "%s is not known", class);
-    return NULL;
-  }
+  *is_of_family = is_known;
+  if (!is_known) leave_unproven(c, "%s is not known", class);
+  if (!is_known) return NULL;
   *is_of_family = strcmp(model->model_type, type) == 0;
   if (!*is_of_family) leave_unproven(c, "%s is no class of this model_type", class);
   return *is_of_family ? model : NULL;

@@ -268,6 +268,50 @@ TEST(Dialect, RefusesWhatHasNoPlace) {
   }
 }
 
+// The head has as many rows as the vocabulary, whichever family's row says it.
+TEST(Dialect, RefusesAHeadOfAnotherVocabulary) {
+  Folder folder;
+  const std::map<std::string, std::string> rules = {
+      {"llama-tied", "s/^model.layers.0.mlp.gate_proj.weight$/lm_head.weight/"},
+      {"gpt2", "s/^transformer.h.0.mlp.c_fc.weight$/lm_head.weight/"},
+      {"gpt-neox", "s/^gpt_neox.layers.0.mlp.dense_h_to_4h.weight$/embed_out.weight/"}};
+  for (const auto &[model, rule] : rules) {
+    const std::string tied = "\"tie_word_embeddings\": true", untied = "\"tie_word_embeddings\": false";
+    const std::string other = folder / ("other-" + model), out = folder / "out.gguf";
+    const std::string input = with_config(folder, model, model == "gpt-neox" ? untied : tied, untied);
+    const char *const rename[] = {rule.c_str(), nullptr}, *const without[] = {"embed_out.weight", nullptr};
+    ckpt_convert_options options = {};
+    ckpt_error err = {};
+    options.struct_size = sizeof options;
+    options.input = input.c_str();
+    options.output = other.c_str();
+    options.rename = rename;
+    if (model == "gpt-neox") options.exclude = without;
+    ASSERT_EQ(ckpt_convert(&options, &err), CKPT_OK) << text_of(err);
+    const std::string said = convert(other, out);
+    EXPECT_NE(said.find("(vocab_size, "), std::string::npos) << model << ": " << said;
+    EXPECT_FALSE(std::filesystem::exists(out));
+  }
+}
+
+// llama.cpp takes a window of 4096 positions where no key says one, as does transformers; without one it is the
+// context.
+TEST(Dialect, AWindowIsAlwaysStated) {
+  Folder folder;
+  const std::map<std::string, uint32_t> windows = {
+      {"\"sliding_window\": 32,", 32}, {"\"sliding_window\": null,", 128}, {"", 4096}};
+  for (const auto &[line, n] : windows) {
+    const std::string out = folder / "out.gguf";
+    ASSERT_EQ(convert(with_config(folder, "gemma2", "\"sliding_window\": 32,", line), out), "") << line;
+    ckpt_error err = {};
+    IndexPointer index = open(out, &err);
+    ASSERT_TRUE(index) << text_of(err);
+    const ckpt_meta *meta = ckpt_index_meta(index.get(), "gemma2.attention.sliding_window");
+    ASSERT_NE(meta, nullptr) << line;
+    EXPECT_EQ(std::string(meta->value), std::to_string(n)) << line;
+  }
+}
+
 // The same of the tokenizer beside it; what tests/formats/tokenizer/hostile_test.cc has reaches who converts.
 TEST(Dialect, RefusesTokenizersThatContradict) {
   Folder folder;

@@ -128,6 +128,16 @@ TEST(Arch, EveryRowIsSoundBothWays) {
       EXPECT_TRUE(hf.count(tie->tied)) << tie->tied;
     }
     EXPECT_LE(n_ties, size_t{CKPT_MAX_TIES});
+    for (const ckpt_arch_joined *joined = (*arch)->joined; joined != nullptr && joined->hf != nullptr; joined++) {
+      SCOPED_TRACE(joined->hf);
+      EXPECT_FALSE(hf.count(joined->hf));
+      ASSERT_NE(joined->parts[0], nullptr);
+      for (size_t i = 0; i < std::size(joined->parts) && joined->parts[i] != nullptr; i++) {
+        EXPECT_TRUE(hf.count(joined->parts[i])) << joined->parts[i];
+        EXPECT_EQ(Holes(joined->parts[i]), Holes(joined->parts[0]));
+        EXPECT_EQ(Holes(joined->hf), std::min<size_t>(Holes(joined->parts[i]), 1));
+      }
+    }
   }
 }
 

@@ -96,11 +96,11 @@ TEST_F(Arguments, FlagsHaveDashesOrUnderscoresAndTypes) {
   EXPECT_EQ(set("max_steps", "1.5"), CKPT_EINVAL);
   EXPECT_EQ(set("dataloader_drop_last", "yes"), CKPT_OK);
   EXPECT_TRUE(arguments_.dataloader_drop_last);
-  EXPECT_EQ(set("bf16", "false"), CKPT_OK);
+  EXPECT_EQ(set("bf16", "true"), CKPT_OK);
+  EXPECT_TRUE(arguments_.bf16);
   EXPECT_EQ(set("fp16", "true"), CKPT_EINVAL);
   EXPECT_STREQ(error_.message, "fp16 true: f32 alone");
   EXPECT_EQ(set("label_smoothing_factor", "0.0"), CKPT_OK);
-  EXPECT_EQ(set("label_smoothing_factor", "0.1"), CKPT_EINVAL);
   EXPECT_EQ(set("fsdp", ""), CKPT_OK);
   EXPECT_EQ(set("fsdp", "full_shard"), CKPT_EINVAL);
   EXPECT_TRUE(said_.empty());
@@ -115,6 +115,7 @@ TEST_F(Arguments, RefusesContradictions) {
       {{"per_device_train_batch_size", "0"}},
       {{"gradient_accumulation_steps", "0"}},
       {{"adam_beta2", "1"}},
+      {{"label_smoothing_factor", "1"}},
       {{"lr_scheduler_type", "lineal"}},
       {{"eval_strategy", "sometimes"}},
       {{"save_strategy", "best"}, {"eval_strategy", "steps"}},

@@ -1,147 +1,13 @@
-// Whole runs of ckpt-train on tiny models: the Trainer's curves, ranks and stages, resuming, what is kept and removed,
-// and what a run refuses.
-#include <gtest/gtest.h>
-#include <jansson.h>
-#include <sys/wait.h>
-
-#include <cmath>
-#include <csignal>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <map>
-#include <sstream>
-#include <string>
-#include <vector>
-
-extern "C" {
-#include "libckpt/ckpt.h"
-}
+// Whole runs of ckpt-train on tiny models: ranks and stages, resuming, what is kept and removed, and what a run
+// refuses. The Trainer's curves: curves_test.cc.
+#include "tests/trainer/loop/train_case.h"
 
 namespace {
 
 namespace fs = std::filesystem;
-
-const std::string data_folder = std::string(CKPT_TESTS_DIR) + "/data/training/";
-
-struct Outcome {
-  int code;
-  std::string text; /* of stderr */
-};
-
-class Train : public testing::Test {
- protected:
-  void SetUp() override {
-    folder_ = fs::path(testing::TempDir()) / ("ckpt_train_" + std::to_string(getpid()));
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
-  std::string at(const std::string &name) const { return (folder_ / name).string(); }
-
-  Outcome run(const std::string &words) {
-    const std::string said = at("stderr");
-    const std::string command =
-        std::string(CKPT_BINARY_DIR) + "/bin/ckpt-train " + words + " >" + at("stdout") + " 2>" + said;
-    const int status = std::system(command.c_str());
-    std::ifstream file(said);
-    std::stringstream text;
-    text << file.rdbuf();
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status), text.str()};
-  }
-
-  // A run on the common data, in `out`.
-  Outcome train(const std::string &out, const std::string &words, const std::string &model = "llama") {
-    return run("--model " + data_folder + model + " --data " + data_folder + "rows.jsonl -o " + at(out) +
-               " --threads 1 --learning_rate 5e-3 " + words);
-  }
-
-  struct Row {
-    double loss, norm, rate, epoch;
-  };
-  std::vector<Row> log(const std::string &out, const char *key = "loss") {
-    std::vector<Row> rows;
-    std::ifstream file(at(out) + "/log.jsonl");
-    for (std::string line; std::getline(file, line);) {
-      json_t *row = json_loads(line.c_str(), 0, nullptr);
-      EXPECT_NE(row, nullptr) << line;
-      const auto number = [row](const char *name) { return json_number_value(json_object_get(row, name)); };
-      if (json_object_get(row, key) != nullptr)
-        rows.push_back({number(key), number("grad_norm"), number("learning_rate"), number("epoch")});
-      json_decref(row);
-    }
-    return rows;
-  }
-
-  std::string bytes(const std::string &path) {
-    std::ifstream file(at(path), std::ios::binary);
-    std::stringstream text;
-    text << file.rdbuf();
-    return text.str();
-  }
-
-  // Tensors of a checkpoint.
-  std::map<std::string, std::vector<float>> tensors(const std::string &path) {
-    std::map<std::string, std::vector<float>> all;
-    ckpt_index *index = nullptr;
-    ckpt_error err = {};
-    EXPECT_EQ(ckpt_open(&index, at(path).c_str(), nullptr, &err), CKPT_OK) << err.message;
-    for (size_t i = 0; index != nullptr && i < ckpt_index_count(index); i++) {
-      const ckpt_tensor *tensor = ckpt_index_at(index, i);
-      std::vector<float> values(tensor->n_elements);
-      EXPECT_EQ(ckpt_read(index, tensor, nullptr, CKPT_F32, values.data(), values.size() * 4, &err), CKPT_OK);
-      all[tensor->name] = values;
-    }
-    ckpt_index_free(index);
-    return all;
-  }
-
-  std::vector<std::string> checkpoints(const std::string &out) {
-    std::vector<std::string> names;
-    for (const auto &entry : fs::directory_iterator(at(out)))
-      if (entry.path().filename().string().rfind("checkpoint-", 0) == 0)
-        names.push_back(entry.path().filename().string());
-    std::sort(names.begin(), names.end());
-    return names;
-  }
-
-  fs::path folder_;
-};
-
-// ---- curves ---------------------------------------------------------------------------------------------------------
-
-const char *const curve_words =
-    "--per_device_train_batch_size 2 --gradient_accumulation_steps 2 --max_steps 40 --weight_decay 0.1 "
-    "--lr_scheduler_type cosine --warmup_steps 4 --adam_beta2 0.95 --train_sampling_strategy sequential --quiet "
-    "--eval_strategy steps --eval_steps 40 --save_strategy no ";
-
-TEST_F(Train, FollowsTheTrainer) {
-  json_t *golden = json_load_file((data_folder + "curves.json").c_str(), 0, nullptr);
-  ASSERT_NE(golden, nullptr);
-  for (const char *family : {"gpt2", "llama", "mistral", "qwen2"}) {
-    const Outcome done = train(family, std::string(curve_words) + "--eval-data " + data_folder + "eval.jsonl", family);
-    ASSERT_EQ(done.code, 0) << done.text;
-    const json_t *curve = json_object_get(json_object_get(golden, "curves"), family);
-    const json_t *steps = json_object_get(curve, "steps");
-    const auto rows = log(family);
-    ASSERT_EQ(rows.size(), 40u);
-    for (size_t i = 0; i < 40; i++) {
-      const auto wanted = [&](const char *key) {
-        return json_number_value(json_object_get(json_array_get(steps, i), key));
-      };
-      EXPECT_NEAR(rows[i].loss, wanted("loss"), (i < 10 ? 1e-6 : 1e-5) * wanted("loss")) << family << " " << i;
-      EXPECT_NEAR(rows[i].norm, wanted("grad_norm"), (i < 10 ? 1e-5 : 1e-4) * wanted("grad_norm"))
-          << family << " " << i;
-      EXPECT_EQ(rows[i].rate, wanted("learning_rate")) << family << " " << i;
-      EXPECT_EQ(rows[i].epoch, wanted("epoch")) << family << " " << i;
-    }
-    const auto evaluated = log(family, "eval_loss");
-    ASSERT_EQ(evaluated.size(), 1u);
-    EXPECT_NEAR(evaluated[0].loss, json_number_value(json_object_get(curve, "eval_loss")), 1e-5) << family;
-  }
-  json_decref(golden);
-}
+using training::data_folder;
+using training::Outcome;
+using Train = training::Train;
 
 // ---- ranks ----------------------------------------------------------------------------------------------------------
 
@@ -303,18 +169,77 @@ TEST_F(Train, EveryFormatIsGoneOnFrom) {
 }
 
 TEST_F(Train, WalksBackPastWhatIsBroken) {
-  const std::string common = "--max_steps 12 --quiet --save_steps 4 --per_device_train_batch_size 4 ";
+  const std::string common = "--max_steps 12 --quiet --save_steps 4 --per_device_train_batch_size 4 --ranks 2 ";
   ASSERT_EQ(train("run", common).code, 0);
   const std::string whole = bytes("run/model.safetensors");
   fs::remove(at("run/checkpoint-12/__0_0.distcp"));
   const auto broken = at("run/checkpoint-8/.metadata");
   fs::resize_file(broken, fs::file_size(broken) / 2);
-  const Outcome done = train("run", common + "--resume last");
+  const Outcome done = train("run", common + "--resume last --save_total_limit 3");
   ASSERT_EQ(done.code, 0) << done.text;
   EXPECT_NE(done.text.find("checkpoint-12 is skipped"), std::string::npos) << done.text;
   EXPECT_NE(done.text.find("checkpoint-8 is skipped"), std::string::npos) << done.text;
   EXPECT_EQ(bytes("run/model.safetensors"), whole);
   EXPECT_EQ(log("run").size(), 12u);
+  // What was broken is written anew; nothing of it counts among those that are kept.
+  EXPECT_EQ(checkpoints("run"), (std::vector<std::string>{"checkpoint-12", "checkpoint-4", "checkpoint-8"}));
+  EXPECT_TRUE(fs::exists(at("run/broken-checkpoint-12")));
+  EXPECT_TRUE(fs::exists(at("run/checkpoint-12/__0_0.distcp")));
+}
+
+// Headers are whole, and bytes of tensors are others: that shows when they are loaded.
+TEST_F(Train, WalksBackPastBytesThatChanged) {
+  for (const std::string format : {"dcp", "torch", "zero"}) {
+    const std::string common =
+        "--max_steps 9 --quiet --save_steps 3 --per_device_train_batch_size 4 --ranks 2 "
+        "--stage 1 --save-format " +
+        format + " ";
+    ASSERT_EQ(train(format, common).code, 0);
+    const std::string whole = bytes(format + "/model.safetensors");
+    for (const char *step : {"9", "6"}) {
+      fs::path largest;
+      for (const auto &entry : fs::recursive_directory_iterator(at(format + "/checkpoint-" + step)))
+        if (entry.is_regular_file() && (largest.empty() || entry.file_size() > fs::file_size(largest)))
+          largest = entry.path();
+      std::fstream file(largest, std::ios::in | std::ios::out | std::ios::binary);
+      file.seekp(static_cast<std::streamoff>(fs::file_size(largest) / 2));
+      file << std::string(700, 'x');
+    }
+    const Outcome done = train(format, common + "--resume last");
+    ASSERT_EQ(done.code, 0) << done.text;
+    EXPECT_NE(done.text.find("checkpoint-9"), std::string::npos) << done.text;
+    EXPECT_NE(done.text.find(format == "torch" ? "contradicts the directory" : "CRC-32"), std::string::npos)
+        << done.text;
+    EXPECT_NE(done.text.find("checkpoint-6 is now " + at(format + "/broken-checkpoint-6")), std::string::npos)
+        << done.text;
+    EXPECT_EQ(bytes(format + "/model.safetensors"), whole);
+    EXPECT_EQ(log(format).size(), 9u);
+    EXPECT_EQ(train(format, common + "--resume last").code, 0);
+  }
+}
+
+// A later checkpoint of the same run would be taken for what follows; a folder of another is not written over.
+TEST_F(Train, TimesOfARunAreNotMixed) {
+  const std::string common = "--max_steps 6 --quiet --save_steps 2 --per_device_train_batch_size 4 ";
+  ASSERT_EQ(train("run", common).code, 0);
+  const Outcome old = train("run", common + "--learning_rate 1e-4 --resume " + at("run/checkpoint-2"));
+  EXPECT_EQ(old.code, 1);
+  EXPECT_NE(old.text.find("it has the checkpoint of step 6, and the one to go on from is of step 2"), std::string::npos)
+      << old.text;
+  EXPECT_EQ(train("other", common + "--resume " + at("run/checkpoint-2")).code, 0);
+  EXPECT_EQ(bytes("other/model.safetensors"), bytes("run/model.safetensors"));
+  fs::create_directories(at("foreign/checkpoint-4"));
+  std::ofstream(at("foreign/checkpoint-4/mine")) << "x";
+  const Outcome foreign = train("foreign", common + "--resume auto");
+  EXPECT_EQ(foreign.code, 1);
+  EXPECT_NE(foreign.text.find("it is there, and this run did not write it"), std::string::npos) << foreign.text;
+  EXPECT_EQ(bytes("foreign/checkpoint-4/mine"), "x");
+  EXPECT_TRUE(fs::exists(at("foreign/checkpoint-6")));
+  ASSERT_EQ(train("only", common + "--save_only_model").code, 0);
+  const Outcome only = train("only", common + "--resume auto");
+  EXPECT_EQ(only.code, 1);
+  EXPECT_NE(only.text.find("with save_only_model no run can go on"), std::string::npos) << only.text;
+  EXPECT_TRUE(fs::exists(at("only/checkpoint-6")));
 }
 
 TEST_F(Train, KeepsAsManyCheckpointsAsAskedAndTheBest) {
@@ -630,7 +555,7 @@ TEST_F(Train, RefusesWhatItCannotDo) {
       {model + data + "-o " + at("x9") + " --args " + at("args.json"), 2, "args.json: line 1"},
       {model + data + "-o " + at("x10") + " --args " + at("typo.json"), 2, "did you mean learning_rate?"},
       {model + data + "-o " + at("x11") + " --load_best_model_at_end", 2, "the best needs eval_strategy"},
-      {model + data + "-o " + at("x12") + " --bf16", 2, "bf16 true"},
+      {model + data + "-o " + at("x12") + " --fp16", 2, "fp16 true"},
       {model + "-o " + at("x13"), 2, "--data has to be given"},
       {"--model " + at("nowhere") + " " + data + "-o " + at("x14"), 1, "nowhere"},
       {"--model " + at("") + " --init scratch " + data + "-o " + at("x15"), 1, "there is no config.json in it"},
@@ -651,6 +576,23 @@ TEST_F(Train, ARankThatFailsEndsAll) {
                            " --ranks 4 --stage 3 --per_device_train_batch_size 1 --train_sampling_strategy sequential");
   EXPECT_EQ(done.code, 1);
   EXPECT_NE(done.text.find("rank 2: line 7: input_ids[1] is 999"), std::string::npos) << done.text;
+}
+
+// No file may have more than 2 KiB: lines of the log that do not fit are left out whole, and training goes on.
+TEST_F(Train, ALogThatCannotBeWrittenIsSaid) {
+  const std::string script = "bash -c 'ulimit -f 2; trap \"\" XFSZ; exec " CKPT_BINARY_DIR "/bin/ckpt-train --model " +
+                             data_folder + "llama --data " + data_folder + "rows.jsonl -o " + at("run") +
+                             " --max_steps 12 --quiet --save_strategy no' 2>" + at("stderr");
+  const int status = std::system(script.c_str());
+  EXPECT_EQ(WEXITSTATUS(status), 1);
+  const std::string said = bytes("stderr");
+  EXPECT_NE(said.find("is not written, training goes on: "), std::string::npos) << said;
+  EXPECT_EQ(said.find("training goes on"), said.rfind("training goes on")) << said;
+  EXPECT_NE(said.find("File too large"), std::string::npos) << said;
+  const size_t n = log("run").size();
+  EXPECT_GT(n, 3u);
+  EXPECT_LT(n, 12u);
+  EXPECT_EQ(bytes("run/log.jsonl").back(), '\n');
 }
 
 TEST_F(Train, MovesAnOldRunAside) {

@@ -14,7 +14,9 @@
 static size_t real_bytes(const ckpt_tape_call *call) { return call->device->kernels->real_bytes; }
 
 static ckpt_status multiply(const ckpt_tape_call *call, const ckpt_gemm *gemm, ckpt_error *err) {
-  return call->device->table->gemm(call->device, gemm, err);
+  ckpt_gemm g = *gemm;
+  g.is_bf16 = call->entry->attributes.is_bf16;
+  return call->device->table->gemm(call->device, &g, err);
 }
 
 /* ---- linear ---------------------------------------------------------------------------------------------------------
@@ -55,6 +57,7 @@ static ckpt_status product(const ckpt_tape_call *call, uint32_t bias, ckpt_error
                     .a = call->in[0],
                     .lda = n_in,
                     .b = call->parameters[0],
+                    .b_dtype = call->dtypes[0],
                     .ldb = swaps ? n_out : n_in,
                     .bias = entry->n_parameters > bias && !entry->attributes.skips_bias ? call->parameters[bias] : NULL,
                     .c = call->out[0],
@@ -70,7 +73,7 @@ static ckpt_status product_to_x(const ckpt_tape_call *call, ckpt_error *err) {
   if (call->d_in[0] == NULL) return CKPT_OK;
   ckpt_gemm to_x = {.is_b_transposed = swaps, .m = call->n_tokens, .n = n_in, .k = n_out, .alpha = 1};
   to_x.a = call->d_out[0], to_x.lda = n_out;
-  to_x.b = call->parameters[0], to_x.ldb = swaps ? n_out : n_in;
+  to_x.b = call->parameters[0], to_x.b_dtype = call->dtypes[0], to_x.ldb = swaps ? n_out : n_in;
   to_x.c = call->d_in[0], to_x.ldc = n_in, to_x.beta = call->adds[0] ? 1 : 0;
   return multiply(call, &to_x, err);
 }
@@ -137,6 +140,7 @@ const ckpt_tape_op ckpt_tape_op_linear = {.name = "linear",
                                           .max_in = 1,
                                           .min_parameters = 1,
                                           .max_parameters = 2,
+                                          .stored_parameters = 1,
                                           .shapes = linear_shapes,
                                           .keeps = linear_keeps,
                                           .forward = linear_forward,
@@ -256,6 +260,7 @@ const ckpt_tape_op ckpt_tape_op_lora = {.name = "lora",
                                         .max_in = 2,
                                         .min_parameters = 3,
                                         .max_parameters = 4,
+                                        .stored_parameters = 1,
                                         .shapes = lora_shapes,
                                         .keeps = lora_keeps,
                                         .forward = lora_forward,
@@ -301,7 +306,7 @@ static void *row_of(const ckpt_tape_call *call, void *matrix, size_t row, size_t
 static ckpt_status make_logits(const ckpt_tape_call *call, const chunk *at, ckpt_error *err) {
   ckpt_gemm gemm = {.is_b_transposed = true, .m = at->n_rows, .n = at->n_out, .k = at->n_in, .alpha = 1};
   gemm.a = row_of(call, call->in[0], at->first, at->n_in), gemm.lda = at->n_in;
-  gemm.b = call->parameters[0], gemm.ldb = at->n_in;
+  gemm.b = call->parameters[0], gemm.b_dtype = call->dtypes[0], gemm.ldb = at->n_in;
   gemm.c = call->scratch, gemm.ldc = at->n_out;
   CKPT_TRY(multiply(call, &gemm, err));
   if (call->batch->logits != NULL)
@@ -316,6 +321,7 @@ static void make_loss(const ckpt_tape_call *call, const chunk *at, bool has_grad
                          .targets = (const int32_t *)call->in[1] + at->first,
                          .n_columns = at->n_out,
                          .scale = call->scale,
+                         .smoothing = call->batch->label_smoothing,
                          .has_gradient = has_gradient};
   ckpt_tape_over_rows(call, CKPT_KERNEL_loss, &args, at->n_rows, at->n_out);
 }
@@ -324,7 +330,7 @@ static ckpt_status make_gradients(const ckpt_tape_call *call, const chunk *at, c
   if (call->d_in[0] != NULL) {
     ckpt_gemm to_x = {.m = at->n_rows, .n = at->n_in, .k = at->n_out, .alpha = 1, .beta = call->adds[0] ? 1 : 0};
     to_x.a = call->scratch, to_x.lda = at->n_out;
-    to_x.b = call->parameters[0], to_x.ldb = at->n_in;
+    to_x.b = call->parameters[0], to_x.b_dtype = call->dtypes[0], to_x.ldb = at->n_in;
     to_x.c = row_of(call, call->d_in[0], at->first, at->n_in), to_x.ldc = at->n_in;
     CKPT_TRY(multiply(call, &to_x, err));
   }
@@ -337,13 +343,28 @@ static ckpt_status make_gradients(const ckpt_tape_call *call, const chunk *at, c
   return multiply(call, &to_weight, err);
 }
 
+/* Whether nobody asks for the logits of a chunk: no token of it has a target. */
+static bool is_unwanted(const ckpt_tape_call *call, const chunk *at) {
+  for (size_t i = 0; i < at->n_rows; i++)
+    if (call->batch->targets == NULL || call->batch->targets[at->first + i] >= 0) return false;
+  return call->batch->logits == NULL && !call->keeps_logits;
+}
+
 static ckpt_status run_chunks(const ckpt_tape_call *call, bool is_training, ckpt_error *err) {
-  chunk at = {.n_in = ckpt_tape_columns(call->tape, call->entry->in[0]), .n_out = n_out_of(call->tape, call->entry)};
-  bool has_targets = call->in[1] != NULL;
-  if (!has_targets && call->batch->logits == NULL) return CKPT_OK;
-  for (; at.first < call->n_tokens; at.first += at.n_rows) {
-    size_t n_left = call->n_tokens - at.first;
+  chunk at = {.first = call->head_first,
+              .n_in = ckpt_tape_columns(call->tape, call->entry->in[0]),
+              .n_out = n_out_of(call->tape, call->entry)};
+  const size_t end = call->head_first + call->head_rows;
+  const bool has_targets = call->in[1] != NULL;
+  if (!has_targets && call->batch->logits == NULL && !call->keeps_logits) return CKPT_OK;
+  for (; at.first < end; at.first += at.n_rows) {
+    const size_t n_left = end - at.first;
     at.n_rows = n_left < call->loss_rows ? n_left : call->loss_rows;
+    if (!is_training && is_unwanted(call, &at)) {
+      call->device->table->fill_zero(call->device, row_of(call, call->out[0], at.first, 1),
+                                     at.n_rows * real_bytes(call));
+      continue;
+    }
     CKPT_TRY(make_logits(call, &at, err));
     if (has_targets) make_loss(call, &at, is_training);
     if (is_training) CKPT_TRY(make_gradients(call, &at, err));
@@ -359,6 +380,7 @@ const ckpt_tape_op ckpt_tape_op_linear_loss = {.name = "linear_loss",
                                                .max_in = 2,
                                                .min_parameters = 1,
                                                .max_parameters = 1,
+                                               .stored_parameters = 1,
                                                .shapes = loss_shapes,
                                                .keeps = loss_keeps,
                                                .forward = loss_forward,
