@@ -300,19 +300,19 @@ static ckpt_status describe_left(const ckpt_described *d, ckpt_written *written,
 static ckpt_status describe(const ckpt_described *d, const ckpt_output *output, ckpt_written *written,
                             ckpt_error *err) {
   const ckpt_losses *losses = &output->losses;
-  const char **dropped = ckpt_arena_array(d->arena, (size_t)losses->n + 1, sizeof *dropped), **next = dropped;
-  const char **remedied = ckpt_arena_array(d->arena, (size_t)losses->n + 1, sizeof *remedied), **next_of = remedied;
-  CKPT_TRY_ALLOC(dropped, err);
-  CKPT_TRY_ALLOC(remedied, err);
-  for (uint32_t i = 0; i < losses->n; i++) *(losses->by_include[i] ? next_of++ : next++) = losses->texts[i];
+  const char **lists[3], **next[3];
+  for (size_t kind = 0; kind < 3; kind++)
+    CKPT_TRY_ALLOC(lists[kind] = next[kind] = ckpt_arena_array(d->arena, (size_t)losses->n + 1, sizeof **lists), err);
+  for (uint32_t i = 0; i < losses->n; i++) *next[losses->kinds[i]]++ = losses->texts[i];
   *written = (ckpt_written){.path = output->path,
                             .format = output->format->name,
                             .n_tensors = output->described->n_tensors,
                             .n_bytes = ckpt_output_bytes(output),
                             .weights = d->input->index->weights,
                             .quantized = !d->writing->quantizes ? NULL : output->quantized,
-                            .dropped = dropped,
-                            .remedied = remedied,
+                            .alone = lists[CKPT_LOSS_ALONE],
+                            .dropped = lists[CKPT_LOSS_ANY],
+                            .remedied = lists[CKPT_LOSS_BY_INCLUDE],
                             .remedy = d->writing->drops_nothing || !d->takes_include ? NULL : "--include all",
                             .digest = output->digest,
                             .is_of_none = output->is_of_none};

@@ -151,15 +151,27 @@ void ckpt_report_digest(const ckpt_digest *digest, const char *path) {
   putchar('\n');
 }
 
+static void begin_dropped(FILE *out, const char *head, const ckpt_written *output, bool is_named) {
+  fputs(head, out);
+  if (is_named) ckpt_text_print(out, output->path);
+  fputs(is_named ? ": not written: " : "not written: ", out);
+}
+
 void ckpt_report_dropped(FILE *out, const char *head, const ckpt_written *output, bool is_named) {
+  for (const char *const *text = output->alone; text != NULL && *text != NULL; text++) {
+    begin_dropped(out, head, output, is_named);
+    ckpt_text_print(out, *text);
+    putc('\n', out);
+  }
   const char *const *const lists[] = {output->remedied, output->dropped, output->left};
   bool is_any = false;
   for (size_t list = 0; list < 3; list++) {
     size_t n = 0;
     for (; lists[list] != NULL && lists[list][n] != NULL; n++) {
-      if (!is_any) fputs(head, out);
-      if (!is_any && is_named) ckpt_text_print(out, output->path);
-      fputs(is_any ? ", " : is_named ? ": not written: " : "not written: ", out);
+      if (is_any)
+        fputs(", ", out);
+      else
+        begin_dropped(out, head, output, is_named);
       ckpt_text_print(out, lists[list][n]);
       is_any = true;
     }
@@ -169,9 +181,9 @@ void ckpt_report_dropped(FILE *out, const char *head, const ckpt_written *output
 }
 
 void ckpt_report_emit_dropped(ckpt_emitter *json, const ckpt_written *output) {
-  const char *const *const lists[] = {output->remedied, output->dropped, output->left};
+  const char *const *const lists[] = {output->alone, output->remedied, output->dropped, output->left};
   ckpt_emit_array(json, "dropped");
-  for (size_t list = 0; list < 3; list++)
+  for (size_t list = 0; list < 4; list++)
     for (const char *const *text = lists[list]; text != NULL && *text != NULL; text++)
       ckpt_emit_text(json, NULL, *text);
   ckpt_emit_end(json);
