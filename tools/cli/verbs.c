@@ -89,8 +89,10 @@ static const ckpt_verb *running; /* the verb whose messages these are; NULL: non
 
 void ckpt_option_names_of(const ckpt_verb *verb) { running = verb; }
 
-/* The first verb that takes an option. */
+/* A verb that takes an option: convert, or the first. */
 static const ckpt_verb *verb_of(const ckpt_option *option) {
+  const ckpt_verb *convert = ckpt_verb_find("convert");
+  if (convert != NULL && takes(convert, option->set, option)) return convert;
   for (size_t i = 0; ckpt_verbs[i] != NULL; i++)
     if (takes(ckpt_verbs[i], option->set, option)) return ckpt_verbs[i];
   return NULL;
@@ -116,7 +118,7 @@ void ckpt_option_name_field(const char *field, const char *value, char *out, siz
   }
   const bool is_letter = row->letter == 'o';
   const ckpt_verb *other = running == NULL || takes(running, row->set, row) ? NULL : verb_of(row);
-  snprintf(out, n_bytes, "%s%s%s%s%s%s", other != NULL ? other->name : "", other != NULL ? " " : "",
-           is_letter ? "-" : "--", is_letter ? "o" : row->name, value[0] == '\0' ? "" : " ",
+  snprintf(out, n_bytes, "%s%s%s%s%s%s%s", other != NULL ? "ckpt " : "", other != NULL ? other->name : "",
+           other != NULL ? " " : "", is_letter ? "-" : "--", is_letter ? "o" : row->name, value[0] == '\0' ? "" : " ",
            row->fixed != NULL ? row->metavar : value);
 }
