@@ -95,7 +95,7 @@ static ckpt_status new_checks(moments *m, const ckpt_sharded *s, ckpt_error *err
 /* The rows of a moment that are this rank's, where they lie. */
 static ckpt_status load_moment(const moments *m, const ckpt_sharded *s, uint32_t number, ckpt_error *err) {
   const ckpt_parameter *p = &s->model->parameters[number / 2];
-  const ckpt_piece *piece = &s->pieces[number / 2];
+  const ckpt_shard_piece *piece = &s->pieces[number / 2];
   float *to = (number % 2 == 0 ? s->exp_avg : s->exp_avg_sq) + piece->local;
   ckpt_box box = {{0}, {0}};
   for (uint32_t k = 0; k < p->rank; k++) box.count[k] = p->shape[k];

@@ -92,7 +92,7 @@ static ckpt_status add_moment(ckpt_index *index, const ckpt_state_parts *parts, 
   const uint32_t n_holders = parts->stage == 0 ? 1 : parts->n_ranks;
   uint32_t n = 0;
   for (uint32_t r = 0; r < n_holders; r++) {
-    const ckpt_piece *piece = &parts->ranks[r]->pieces[i];
+    const ckpt_shard_piece *piece = &parts->ranks[r]->pieces[i];
     if (piece->n == 0) continue;
     extents[n++] = (ckpt_extent){.file = FILE_RANKS + 2 * r + is_second,
                                  .offset = piece->local * sizeof(float),

@@ -103,6 +103,11 @@ ckpt_status ckpt_rank_finish(ckpt_rank *rank, ckpt_error *err);
 /* Weights of the checkpoint of this step, for the end. */
 ckpt_status ckpt_rank_load_best(ckpt_rank *rank, ckpt_error *err);
 
+/* Whether the run only dumps, and so writes nothing into its folder. */
+static inline bool ckpt_job_only_dumps(const ckpt_job *job) {
+  return job->options->dump_grads != NULL || job->options->dump_logits != NULL;
+}
+
 /* folder.c: the output folder is made, moved aside or gone on in; finds what to resume from. */
 ckpt_status ckpt_job_prepare_folder(ckpt_job *job, ckpt_error *err);
 ckpt_status ckpt_job_find_resumed(ckpt_job *job, ckpt_error *err);
@@ -126,6 +131,8 @@ ckpt_status ckpt_job_write_results(ckpt_job *job, const ckpt_rank *rank, double 
 /* The run id that the folder's run.json has, in the arena; NULL: none. Its checkpoints are kept for the next writing.
  */
 const char *ckpt_job_read_run(ckpt_job *job);
+/* Whether the folder's run.json names a run. */
+bool ckpt_job_has_run(const ckpt_job *job);
 
 /* Shows a text. */
 void ckpt_job_report(const ckpt_job *job, ckpt_report_kind kind, const char *format, ...) CKPT_PRINTF(3, 4);

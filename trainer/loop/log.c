@@ -175,6 +175,15 @@ ckpt_status ckpt_job_log_eval(ckpt_job *job, const ckpt_rank *rank, double loss,
 
 /* ---- run.json ---------------------------------------------------------------------------------------------------- */
 
+bool ckpt_job_has_run(const ckpt_job *job) {
+  char path[PATH_MAX];
+  path_in(path, job, "run.json");
+  json_t *run = json_load_file(path, 0, NULL);
+  const bool has_id = json_is_string(json_object_get(run, "run_id"));
+  json_decref(run);
+  return has_id;
+}
+
 const char *ckpt_job_read_run(ckpt_job *job) {
   char path[PATH_MAX];
   const char *name;

@@ -12,6 +12,7 @@ typedef struct ckpt_command {
   const char *file; /* --args */
   const char **data, **eval_data;
   size_t n_data, n_eval_data;
+  uint64_t mesh[2]; /* sizes of dp_replicate and dp_shard; 0: not given */
 } ckpt_command;
 
 /* Reads argv into a zeroed command. Every failure is wrong usage. say: told of arguments without meaning here. */

@@ -192,7 +192,7 @@ static ckpt_status dump(ckpt_rank *r, ckpt_error *err) {
 static ckpt_status run(ckpt_rank *r, ckpt_error *err) {
   ckpt_job *job = r->job;
   CKPT_TRY(begin(r, err));
-  if (job->options->dump_grads != NULL || job->options->dump_logits != NULL) return dump(r, err);
+  if (ckpt_job_only_dumps(job)) return dump(r, err);
   const double begun = ckpt_seconds();
   if (job->arguments->eval_on_start && job->eval_data != NULL && r->state.step == 0)
     CKPT_TRY(ckpt_rank_evaluate(r, &r->eval_loss, err));

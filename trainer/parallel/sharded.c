@@ -22,8 +22,8 @@ void ckpt_shard_rows(const ckpt_parameter *p, uint32_t rank, uint32_t n_ranks, u
   *n = rows - *first < each ? rows - *first : each;
 }
 
-static ckpt_piece piece_of(const ckpt_parameter *p, uint32_t number, uint32_t rank, uint32_t n_ranks) {
-  ckpt_piece piece = {.parameter = number};
+static ckpt_shard_piece piece_of(const ckpt_parameter *p, uint32_t number, uint32_t rank, uint32_t n_ranks) {
+  ckpt_shard_piece piece = {.parameter = number};
   ckpt_shard_rows(p, rank, n_ranks, &piece.first_row, &piece.n_rows);
   const uint64_t rows = p->rank == 0 ? 1 : p->shape[0], width = rows == 0 ? 0 : p->n_elements / rows;
   piece.flat = p->offset + piece.first_row * width;
@@ -59,7 +59,7 @@ static float *allocate(uint64_t n) {
 }
 
 /* Cuts ranges into chunks; counts them where chunks is NULL. */
-static uint32_t cut(chunk *chunks, const ckpt_model *model, const ckpt_piece *pieces) {
+static uint32_t cut(chunk *chunks, const ckpt_model *model, const ckpt_shard_piece *pieces) {
   uint32_t n = 0;
   for (uint32_t i = 0; i < model->n_parameters; i++)
     for (uint64_t at = 0; at < pieces[i].n; at += CHUNK, n++)
@@ -74,7 +74,7 @@ static uint32_t cut(chunk *chunks, const ckpt_model *model, const ckpt_piece *pi
 static ckpt_status cut_all(ckpt_sharded *s, ckpt_error *err) {
   const ckpt_model *model = s->model;
   const uint32_t n_ranks = s->collective->size, rank = s->collective->rank, n = model->n_parameters;
-  ckpt_piece *shards = calloc(n, sizeof *shards);
+  ckpt_shard_piece *shards = calloc(n, sizeof *shards);
   s->pieces = calloc(n, sizeof *s->pieces);
   s->owned = calloc(n_ranks, sizeof *s->owned);
   ckpt_range *ranges = calloc((size_t)n_ranks * n, sizeof *ranges);
@@ -86,7 +86,7 @@ static ckpt_status cut_all(ckpt_sharded *s, ckpt_error *err) {
   for (uint32_t r = 0; r < n_ranks; r++) {
     s->owned[r] = (ckpt_ranges){.ranges = ranges + (size_t)r * n, .n = n};
     for (uint32_t i = 0; i < n; i++) {
-      const ckpt_piece shard = piece_of(&model->parameters[i], i, r, n_ranks);
+      const ckpt_shard_piece shard = piece_of(&model->parameters[i], i, r, n_ranks);
       ranges[(size_t)r * n + i] = (ckpt_range){shard.flat, shard.n};
       if (r == rank) shards[i] = shard;
     }

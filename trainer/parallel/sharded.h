@@ -17,12 +17,12 @@
 #include "trainer/parallel/collective.h"
 
 /* Of a parameter what a rank updates: a range of rows. */
-typedef struct ckpt_piece {
+typedef struct ckpt_shard_piece {
   uint32_t parameter;
   uint64_t first_row, n_rows; /* of its first axis */
   uint64_t flat, n;           /* elements in the flat buffers */
   uint64_t local;             /* where they begin in the rank's own buffers */
-} ckpt_piece;
+} ckpt_shard_piece;
 
 typedef struct ckpt_sharded {
   const ckpt_model *model;
@@ -33,7 +33,7 @@ typedef struct ckpt_sharded {
   float *exp_avg, *exp_avg_sq; /* n_local elements, owned */
   float *summed;               /* stages 2 and 3: gradients of the shards, n_local */
   uint64_t n_local;
-  ckpt_piece *pieces;                      /* those of this rank, n_parameters */
+  ckpt_shard_piece *pieces;                      /* those of this rank, n_parameters */
   ckpt_ranges *owned;                      /* shards of every rank, whatever the stage; by parameter */
   struct ckpt_chunk *chunks, *norm_chunks; /* of pieces and of the own shards */
   uint32_t n_chunks, n_norm_chunks;
