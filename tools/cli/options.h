@@ -52,8 +52,8 @@ bool ckpt_verb_takes(const ckpt_verb *verb, const char *name);
 /* The verb that runs: advice names its options, and another verb's with that verb. */
 void ckpt_option_names_of(const ckpt_verb *verb);
 
-/* What a user calls a field of the library's options (ckpt_name_field): "--like MODEL"; "ckpt convert --rename" where the
- * verb that runs has no such option. */
+/* What a user calls a field of the library's options (ckpt_name_field): "--like MODEL"; "ckpt convert --rename" where
+ * the verb that runs has no such option. */
 void ckpt_option_name_field(const char *field, const char *value, char *out, size_t n_bytes);
 
 /* What a verb has noted so far, for --json. */
