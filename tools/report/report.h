@@ -4,6 +4,7 @@
 #ifndef CKPT_TOOLS_REPORT_REPORT_H
 #define CKPT_TOOLS_REPORT_REPORT_H
 
+#include "libckpt/recipe/convert/updates.h"
 #include "tools/report/job.h"
 #include "tools/report/json_writer.h"
 
@@ -51,6 +52,12 @@ typedef struct ckpt_said {
   ckpt_said_weight weight;
 } ckpt_said;
 
+/* A tensor that adapters updated. */
+typedef struct ckpt_updated {
+  const char *name;
+  ckpt_update_figures figures;
+} ckpt_updated;
+
 /* One output of a writing verb. */
 typedef struct ckpt_written {
   const char *path, *format;
@@ -67,6 +74,8 @@ typedef struct ckpt_written {
   const ckpt_underflowed *underflowed;
   size_t n_underflowed;                            /* the first tensors of them */
   const struct ckpt_quantize_decisions *quantized; /* of `quantize`, or NULL */
+  const ckpt_updated *updated;                     /* tensors that adapters updated; NULL: none were merged */
+  size_t n_updated;
   ckpt_digest digest;
   bool is_of_none; /* that digest, which is then none to print */
 } ckpt_written;
