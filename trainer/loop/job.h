@@ -55,6 +55,7 @@ typedef struct ckpt_rank {
   ckpt_sharded *sharded;
   ckpt_executor *executor;
   float *base;                      /* of an adapter: the model's weights */
+  float *frozen;                    /* the same on a device that is not the host; NULL: base is it */
   float *merged, *merged_gradients; /* with it, and their gradients, where some run merged; else NULL */
   float *norms;                     /* of DoRA's rows */
   ckpt_parameter_place *places;     /* of an adapter: where the executor finds each parameter */
