@@ -24,6 +24,7 @@ typedef enum ckpt_option_kind {
   CKPT_OPTION_SIZE,    /* bytes: 1.5G, 500MB, 4096; at least 1 [uint64_t] */
   CKPT_OPTION_INTEGER, /* 0..CKPT_OPTION_INTEGER_MAX [uint32_t] */
   CKPT_OPTION_COUNT,   /* 1..CKPT_OPTION_INTEGER_MAX [uint32_t] */
+  CKPT_OPTION_LENGTH,  /* tokens or windows of a text: 1..4294967295 [uint32_t] */
   CKPT_OPTION_NUMBER   /* finite, not negative */
 } ckpt_option_kind;
 
@@ -62,6 +63,7 @@ typedef struct ckpt_option {
   ckpt_option_place place;
   size_t offset;      /* of the member that it fills */
   const char *field;  /* what the library and its receipts call it; NULL: nothing there has it */
+  const char *with;   /* the option of the same verb without which it has no meaning; NULL: none */
   const char *fixed;  /* CHOICE: what is filled in where it is given; NULL: the word itself */
   const char *always; /* verbs whose receipts always have it, space separated */
   unsigned key;       /* its turn among the keys of its object in receipts, from 1; 0: not written by this row */
