@@ -73,6 +73,9 @@ bool ckpt_dialect_gguf_u32(const ckpt_index *index, const ckpt_arch *arch, const
  * NULL for any other index. EUNSUPPORTED where it has something that no config.json says, ENOMEM. */
 ckpt_status ckpt_dialect_config(const char **out, const ckpt_index *index, ckpt_arena *arena, ckpt_error *err);
 
+/* One below the other, of one shape; parts that differ in dtype become f32. EFORMAT: they differ in shape. */
+ckpt_status ckpt_dialect_stack(ckpt_expr **out, ckpt_arena *arena, ckpt_expr **parts, uint64_t n, ckpt_error *err);
+
 /* ---- within the room --------------------------------------------------------------------------------------------- */
 
 /* How a model is sampled: general.sampling.<gguf>, and generation_config.json's key. */
@@ -108,9 +111,6 @@ bool ckpt_dialect_fits(const ckpt_dialect_sizes *sizes, const ckpt_arch_name *ro
 /* Back, of a stack to that of one expert. x fits. */
 ckpt_status ckpt_dialect_back(ckpt_expr **x, ckpt_arena *arena, const ckpt_dialect_sizes *sizes,
                               const ckpt_arch_name *row, uint64_t expert, ckpt_error *err);
-
-/* One below the other, of one shape; parts that differ in dtype become f32. EFORMAT: they differ in shape. */
-ckpt_status ckpt_dialect_stack(ckpt_expr **out, ckpt_arena *arena, ckpt_expr **parts, uint64_t n, ckpt_error *err);
 
 /* x, a tensor of a row under Hugging Face's name, stacked where it is, as GGUF has it; name is GGUF's. EFORMAT: a shape
  * that does not fit. */
