@@ -49,7 +49,11 @@ const ckpt_option *ckpt_verb_option(const ckpt_verb *verb, size_t i, const char 
 /* Whether it has an option of this name. */
 bool ckpt_verb_takes(const ckpt_verb *verb, const char *name);
 
-/* What a user calls a field of the library's options (ckpt_name_field): "--like MODEL". */
+/* The verb that runs: advice names its options, and another verb's with that verb. */
+void ckpt_option_names_of(const ckpt_verb *verb);
+
+/* What a user calls a field of the library's options (ckpt_name_field): "--like MODEL"; "ckpt convert --rename" where
+ * the verb that runs has no such option. */
 void ckpt_option_name_field(const char *field, const char *value, char *out, size_t n_bytes);
 
 /* What a verb has noted so far, for --json. */

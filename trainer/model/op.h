@@ -71,7 +71,7 @@ typedef struct ckpt_tape_op {
 #include "trainer/model/tape_ops.def"
 #undef CKPT_TAPE_OP
 
-extern const ckpt_tape_op *const ckpt_tape_ops[CKPT_N_TAPE_OPS];
+extern const ckpt_tape_op *const ckpt_tape_ops[CKPT_N_TAPE_OPS]; /* every row, by its number */
 
 /* EUNSUPPORTED, with the row's name and the slot's, where a row lacks what a tape needs. */
 ckpt_status ckpt_tape_check_op(const ckpt_tape_op *op, bool needs_backward, ckpt_error *err);

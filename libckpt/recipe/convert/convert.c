@@ -20,6 +20,7 @@
 #include "libckpt/recipe/convert/graph.h"
 #include "libckpt/recipe/convert/metadata.h"
 #include "libckpt/recipe/convert/training.h"
+#include "libckpt/recipe/convert/updates.h"
 #include "libckpt/recipe/quantize/quantized.h"
 #include "libckpt/run/run.h"
 
@@ -663,6 +664,7 @@ ckpt_status ckpt_convert_plan(ckpt_plan *plan, const ckpt_convert_request *reque
                             "another model's graph");
   for (uint32_t i = 0; i < request->n_targets; i++)
     CKPT_TRY(add_target(plan, request, &request->targets[i], is_quantized || like_is_quantized, &n_steps, err));
+  if (request->adapters != NULL) CKPT_TRY(ckpt_updates_ask(plan, err));
   return check_outputs(plan, request, err);
 }
 

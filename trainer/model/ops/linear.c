@@ -2,7 +2,7 @@
  *
  * linear: in x; parameters weight [, bias]; out y. The weight is (out, in) as torch's Linear has it, or (in, out).
  * lora: in x [, x after dropout]; parameters weight, A (rank, in), B (out, rank) [, bias]; out y + scale * x A^T B^T,
- * and x A^T. Its weight and bias are frozen.
+ * and x A^T. Its weight is frozen; its bias may be trained.
  * linear_loss: in x, targets; parameter weight (vocabulary, width); out log p of each target. Logits are made for
  * loss_rows tokens at a time, so tokens x vocabulary is never held. While training its backward is the whole of it: the
  * gradients of x and of the weight are made from a chunk's logits while they are there. */
@@ -111,11 +111,23 @@ static ckpt_tape_keeps linear_keeps(const ckpt_tape_entry *entry) {
 
 static ckpt_status linear_forward(const ckpt_tape_call *call, ckpt_error *err) { return product(call, 1, err); }
 
+/* A bias may be trained where the weight is frozen. */
+static void give_bias(const ckpt_tape_call *call, uint32_t bias, size_t n_out) {
+  if (call->entry->n_parameters <= bias || call->d_parameters[bias] == NULL) return;
+  ckpt_bias_args args = {.y = call->d_out[0],
+                         .bias = call->d_parameters[bias],
+                         .n_rows = call->n_tokens,
+                         .n_columns = n_out,
+                         .stride = n_out};
+  ckpt_tape_over_columns(call, CKPT_KERNEL_bias_backward, &args, n_out);
+}
+
 static ckpt_status linear_backward(const ckpt_tape_call *call, ckpt_error *err) {
   const ckpt_tape_entry *entry = call->entry;
   size_t n_in = ckpt_tape_columns(call->tape, entry->in[0]), n_out = n_out_of(call->tape, entry);
   bool swaps = entry->attributes.is_in_by_out;
   CKPT_TRY(product_to_x(call, err));
+  give_bias(call, 1, n_out);
   if (entry->attributes.is_frozen) return CKPT_OK;
   if (call->d_parameters[0] != NULL) {
     ckpt_gemm to_weight = {.is_a_transposed = true, .k = call->n_tokens, .alpha = 1, .beta = 1};
@@ -124,14 +136,6 @@ static ckpt_status linear_backward(const ckpt_tape_call *call, ckpt_error *err) 
     to_weight.b = swaps ? call->d_out[0] : call->in[0], to_weight.ldb = to_weight.n;
     to_weight.c = call->d_parameters[0], to_weight.ldc = to_weight.n;
     CKPT_TRY(multiply(call, &to_weight, err));
-  }
-  if (entry->n_parameters == 2 && call->d_parameters[1] != NULL) {
-    ckpt_bias_args args = {.y = call->d_out[0],
-                           .bias = call->d_parameters[1],
-                           .n_rows = call->n_tokens,
-                           .n_columns = n_out,
-                           .stride = n_out};
-    ckpt_tape_over_columns(call, CKPT_KERNEL_bias_backward, &args, n_out);
   }
   return CKPT_OK;
 }
@@ -250,6 +254,7 @@ static ckpt_status lora_backward(const ckpt_tape_call *call, ckpt_error *err) {
                           .c = call->d_parameters[LORA_B],
                           .ldc = rank};
   CKPT_TRY(product_to_x(call, err));
+  give_bias(call, LORA_BIAS, n_out);
   CKPT_TRY(multiply(call, &to_low, err));
   if (call->d_in[which] != NULL) CKPT_TRY(multiply(call, &to_x, err));
   CKPT_TRY(multiply(call, &to_a, err));
