@@ -14,14 +14,14 @@
 /* What an argument is that is needed whole, and what making it did to values. */
 typedef struct ckpt_kept {
   const void *bytes;
-  ckpt_cast_stats stats;
+  ckpt_value_stats stats;
 } ckpt_kept;
 
 /* What a tile has evaluated, for pieces still to come. */
 typedef struct ckpt_made {
   const ckpt_expr *expr;
   const void *bytes;
-  ckpt_cast_stats stats;
+  ckpt_value_stats stats;
 } ckpt_made;
 
 typedef struct ckpt_tile {
@@ -46,9 +46,9 @@ typedef struct ckpt_tile {
   const void **pointers; /* argument lists of expressions under evaluation */
   uint64_t *counts;      /* their elements */
   uint32_t n_pointers;
-  ckpt_reader reader;    /* of all leaves, with what it keeps of their extents from tile to tile */
-  uint8_t *window;       /* CKPT_WINDOW_BYTES */
-  ckpt_cast_stats stats; /* of the piece being evaluated */
+  ckpt_reader reader;     /* of all leaves, with what it keeps of their extents from tile to tile */
+  uint8_t *window;        /* CKPT_WINDOW_BYTES */
+  ckpt_value_stats stats; /* of the piece being evaluated */
 } ckpt_tile;
 
 /* At most, over all of a plan's pieces: nodes (lengths of pointers and counts), leaves, and whole arguments of a batch

@@ -126,13 +126,14 @@ Floats Loss(Machine &m, size_t rows, size_t width) {
   std::vector<int32_t> targets = Below(rows, (int32_t)width, 2);
   if (rows > 3) targets[3] = -100;
   if (width == 300) logits[5] = NAN, logits[301] = INFINITY, logits[602] = -INFINITY;
-  for (bool has_gradient : {false, true}) {
-    float *x = m.Put(logits), *p = m.Put(Floats(rows, 7));
-    const ckpt_loss_args l = {x, p, m.Put(targets), width, 0.25, has_gradient};
-    m.Run(CKPT_KERNEL_loss, &l, rows);
-    m.Get(out, x, n);
-    m.Get(out, p, rows);
-  }
+  for (const double smoothing : {0.0, 0.1})
+    for (bool has_gradient : {false, true}) {
+      float *x = m.Put(logits), *p = m.Put(Floats(rows, 7));
+      const ckpt_loss_args l = {x, p, m.Put(targets), width, 0.25, has_gradient, smoothing};
+      m.Run(CKPT_KERNEL_loss, &l, rows);
+      m.Get(out, x, n);
+      m.Get(out, p, rows);
+    }
   return out;
 }
 

@@ -44,6 +44,9 @@ static ckpt_status check_ranges(const ckpt_arguments *a, ckpt_error *err) {
   if (a->adam_beta1 >= 1 || a->adam_beta2 >= 1)
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "adam_beta1 and adam_beta2 have to be below 1 (%g, %g)",
                      a->adam_beta1, a->adam_beta2);
+  if (!(a->label_smoothing_factor >= 0 && a->label_smoothing_factor < 1))
+    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "label_smoothing_factor %g: it has to be at least 0 and below 1",
+                     a->label_smoothing_factor);
   if (a->warmup_ratio > 1) return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "warmup_ratio has to lie in [0, 1]");
   if (a->max_steps <= 0 && !(a->num_train_epochs > 0))
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "num_train_epochs %g: no step would be taken", a->num_train_epochs);

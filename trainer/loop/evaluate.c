@@ -15,6 +15,7 @@ static ckpt_status evaluate_batches(ckpt_rank *r, const ckpt_order *order, uint6
     CKPT_TRY(ckpt_batch_load(&r->eval_batch, job->eval_data, order, 0, first, n_rows,
                              job->options->packing == CKPT_PACKING_DOCUMENT, &r->sample, err));
     if (r->eval_batch.n_targets == 0) continue; /* it has no mean */
+    r->eval_batch.batch.label_smoothing = job->arguments->label_smoothing_factor;
     CKPT_TRY(ckpt_rank_executor(r, r->eval_batch.batch.n_rows, r->eval_batch.batch.length, err));
     CKPT_TRY(ckpt_executor_forward(r->executor, &r->eval_batch.batch, &result, err));
     means[k] = result.loss_sum / (double)result.n_targets;

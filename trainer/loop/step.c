@@ -22,6 +22,7 @@ static ckpt_status load_batches(ckpt_rank *r, uint64_t step, uint64_t n, ckpt_er
     ckpt_order_rows(&job->order, step, i, r->collective->rank, &first, &n_rows);
     CKPT_TRY(ckpt_batch_load(&r->batches[i], job->data, &job->order, epoch, first, n_rows,
                              job->options->packing == CKPT_PACKING_DOCUMENT, &r->sample, err));
+    r->batches[i].batch.label_smoothing = job->arguments->label_smoothing_factor;
     r->batches[i].batch.dropout_key = dropout_key(job, step);
     r->batches[i].batch.first_row = (uint32_t)first;
   }

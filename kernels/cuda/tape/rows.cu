@@ -154,20 +154,24 @@ static __global__ void loss(ckpt_loss_args a, size_t n) {
     const int32_t target = r.row < n ? a.targets[r.row] : -1;
     if (r.row < n && target < 0) pass_over(&a, &r);
     if (target < 0) r.n = 0;
-    float *x = (float *)a.logits + r.row * a.n_columns, lane = -REAL_INFINITY, sum = 0;
+    float *x = (float *)a.logits + r.row * a.n_columns, lane = -REAL_INFINITY, sum = 0, distances = 0;
     const float wanted = r.n == 0 ? 0 : x[target];
     FOR_COLUMNS(i, r) lane = x[i] > lane ? x[i] : lane;
     const float most = greatest_of(lane);
     __syncwarp(WARP); /* all have read the target */
     FOR_COLUMNS(i, r) {
       const float e = real_exp(x[i] - most);
+      distances += x[i] - most;
       if (a.has_gradient) x[i] = e;
       sum += e;
     }
     const float total = total_of(sum), factor = (float)a.scale / total;
-    if (r.n != 0 && r.lane == 0) ((float *)a.log_probability)[r.row] = (wanted - most) - real_log(total);
+    const float mean = a.smoothing == 0 ? 0 : total_of(distances) / (float)a.n_columns;
+    const float each = smoothed_share(a.scale, a.smoothing, a.n_columns), rest = smoothed_rest(a.scale, a.smoothing);
+    if (r.n != 0 && r.lane == 0)
+      ((float *)a.log_probability)[r.row] = smoothed_log(a.smoothing, wanted - most, mean, real_log(total));
     for (size_t i = r.lane; i < r.n && a.has_gradient; i += 16)
-      x[i] = (size_t)target == i ? x[i] * factor - (float)a.scale : x[i] * factor;
+      x[i] = (size_t)target == i ? x[i] * factor - each - rest : x[i] * factor - each;
   }
 }
 

@@ -74,6 +74,23 @@ static inline CKPT_DEVICE void rotate_pair(real *first, real *second, real cosin
   *second = y * cosine + x * sine;
 }
 
+/* ---- loss -------------------------------------------------------------------------------------------------------- */
+
+/* log p of the target, and its mean over the vocabulary, in their shares; both less what is most of the row. */
+static inline CKPT_DEVICE real smoothed_log(double smoothing, real target, real mean, real log_total) {
+  const real share = (real)smoothing;
+  if (smoothing == 0) return target - log_total;
+  return (1 - share) * (target - log_total) + share * (mean - log_total);
+}
+
+/* What the gradient of each logit is less of, and that of the target besides. */
+static inline CKPT_DEVICE real smoothed_share(double scale, double smoothing, size_t n) {
+  return (real)(scale * smoothing / (double)n);
+}
+static inline CKPT_DEVICE real smoothed_rest(double scale, double smoothing) { /* as above */
+  return (real)(scale * (1 - smoothing));
+}
+
 /* ---- AdamW ------------------------------------------------------------------------------------------------------- */
 
 /* What the elements of a step share: ckpt_adamw_args in reals. */

@@ -221,6 +221,22 @@ static inline real sum_of_exponentials(real *x, size_t n, real most, bool has_gr
   return total_of_lanes(&sum);
 }
 
+/* Sum of x - most. */
+static inline real sum_of_distances(const real *x, size_t n, real most) {
+  real_lanes sum = {0}, lanes;
+  real distances[PART];
+  for (size_t first = 0; first < n; first += PART) {
+    const size_t count = part_of(first, n);
+    for (size_t i = 0; i < count; i++) distances[i] = x[first + i] - most;
+    for (size_t i = count; i % N_LANES != 0; i++) distances[i] = 0;
+    for (size_t i = 0; i < count; i += N_LANES) {
+      load_lanes(&lanes, distances + i);
+      sum += lanes;
+    }
+  }
+  return total_of_lanes(&sum);
+}
+
 /* As tape_kernels.h has it. */
 static void loss(const void *args, size_t begin, size_t end) {
   const ckpt_loss_args *a = args;
@@ -233,12 +249,13 @@ static void loss(const void *args, size_t begin, size_t end) {
       continue;
     }
     const real most = greatest_of(x, n), target = x[a->targets[r]];
+    const real mean = a->smoothing == 0 ? 0 : sum_of_distances(x, n, most) / (real)n;
     const real total = sum_of_exponentials(x, n, most, a->has_gradient);
-    *out = (target - most) - real_log(total);
+    *out = smoothed_log(a->smoothing, target - most, mean, real_log(total));
     if (!a->has_gradient) continue;
-    const real factor = (real)a->scale / total;
-    for (size_t i = 0; i < n; i++) x[i] *= factor;
-    x[a->targets[r]] -= (real)a->scale;
+    const real factor = (real)a->scale / total, each = smoothed_share(a->scale, a->smoothing, n);
+    for (size_t i = 0; i < n; i++) x[i] = x[i] * factor - each;
+    x[a->targets[r]] -= smoothed_rest(a->scale, a->smoothing);
   }
 }
 

@@ -73,8 +73,32 @@ bool ckpt_dialect_gguf_u32(const ckpt_index *index, const ckpt_arch *arch, const
  * NULL for any other index. EUNSUPPORTED where it has something that no config.json says, ENOMEM. */
 ckpt_status ckpt_dialect_config(const char **out, const ckpt_index *index, ckpt_arena *arena, ckpt_error *err);
 
+/* A model's numbers that transforms go by. */
+typedef struct ckpt_dialect_sizes {
+  uint64_t n_layers, n_heads, n_kv_heads, n_experts;
+} ckpt_dialect_sizes;
+
+/* The family and the numbers of a model, which GGUF may have been opened for. Fails as ckpt_dialect_to_gguf does. */
+ckpt_status ckpt_dialect_of_model(const ckpt_arch **arch, ckpt_dialect_sizes *sizes, const ckpt_index *model,
+                                  ckpt_error *err);
+
+/* Whether a tensor of GGUF is a stack of those of several experts. */
+bool ckpt_dialect_is_stacked(const ckpt_arch_name *row);
+
+/* Whether rows change their order. */
+bool ckpt_dialect_moves_rows(const ckpt_arch_name *row);
+
+/* The rows of a matrix in GGUF's order, or (is_back) in Hugging Face's: what else the row says is not done. EFORMAT:
+ * rows that no such tensor has. */
+ckpt_status ckpt_dialect_move_rows(ckpt_expr **x, ckpt_arena *arena, const ckpt_dialect_sizes *sizes,
+                                   const ckpt_arch_name *row, bool is_back, ckpt_error *err);
+
 /* One below the other, of one shape; parts that differ in dtype become f32. EFORMAT: they differ in shape. */
 ckpt_status ckpt_dialect_stack(ckpt_expr **out, ckpt_arena *arena, ckpt_expr **parts, uint64_t n, ckpt_error *err);
+
+/* A folder's name as a title, as the converter makes one: words in lower case get a capital, versions do not. Arena
+ * text, NULL where that is full. */
+const char *ckpt_dialect_title(const char *path, ckpt_arena *arena);
 
 /* ---- within the room --------------------------------------------------------------------------------------------- */
 
@@ -86,20 +110,11 @@ typedef struct ckpt_dialect_sampling_key {
 
 extern const ckpt_dialect_sampling_key ckpt_dialect_sampling[]; /* in the converter's order */
 
-/* A model's numbers that transforms go by. */
-typedef struct ckpt_dialect_sizes {
-  uint64_t n_layers, n_heads, n_kv_heads, n_experts;
-} ckpt_dialect_sizes;
-
 /* Heads that the rows of a tensor are cut into. */
 uint64_t ckpt_dialect_heads(const ckpt_dialect_sizes *sizes, const ckpt_arch_name *row);
 
-/* Whether a tensor of GGUF is a stack of those of several experts. */
-bool ckpt_dialect_is_stacked(const ckpt_arch_name *row);
-
-/* Whether rows change their order, and whether anything but the name changes. */
-bool ckpt_dialect_moves_rows(const ckpt_arch_name *row);
-bool ckpt_dialect_changes(const ckpt_arch_name *row); /* as above */
+/* Whether anything but the name changes. */
+bool ckpt_dialect_changes(const ckpt_arch_name *row);
 
 /* From Hugging Face's tensor to GGUF's, but for stacking. EFORMAT: rows or axes that no such tensor has. */
 ckpt_status ckpt_dialect_forth(ckpt_expr **x, ckpt_arena *arena, const ckpt_dialect_sizes *sizes,

@@ -24,23 +24,6 @@ typedef struct setter {
 
 /* ---- one value --------------------------------------------------------------------------------------------------- */
 
-static ckpt_status set_scalar(ckpt_index *index, const char *key, uint32_t type, uint32_t bits, ckpt_error *err) {
-  uint8_t bytes[8];
-  char text[CKPT_GGUF_TEXT_BYTES];
-  const ckpt_value *typed;
-  ckpt_put_le64(bytes, bits);
-  ckpt_gguf_scalar_text(type, bytes, text);
-  CKPT_TRY(ckpt_gguf_value_new(&typed, &index->arena, type, bytes, ckpt_gguf_type_bytes(type), err));
-  return ckpt_index_set_typed(index, key, text, typed, err);
-}
-
-static ckpt_status set_f32(ckpt_index *index, const char *key, double value, ckpt_error *err) {
-  const float single = (float)value;
-  uint32_t bits;
-  memcpy(&bits, &single, sizeof bits);
-  return set_scalar(index, key, CKPT_GGUF_F32, bits, err);
-}
-
 /* <architecture>.<key> */
 static const char *own_key(const setter *s, const char *key) {
   return ckpt_arena_printf(&s->index->arena, "%s.%s", s->arch->gguf->architecture, key);
@@ -52,13 +35,13 @@ static ckpt_status set_own_u32(const setter *s, const char *key, uint64_t value,
   if (value > UINT32_MAX)
     return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "%s would be %llu, and it is a number of 32 bits", full,
                      (unsigned long long)value);
-  return set_scalar(s->index, full, CKPT_GGUF_U32, (uint32_t)value, err);
+  return ckpt_gguf_set_scalar(s->index, full, CKPT_GGUF_U32, (uint32_t)value, err);
 }
 
 static ckpt_status set_own_f32(const setter *s, const char *key, double value, ckpt_error *err) {
   const char *full = own_key(s, key);
   CKPT_TRY_ALLOC(full, err);
-  return set_f32(s->index, full, value, err);
+  return ckpt_gguf_set_f32(s->index, full, value, err);
 }
 
 bool ckpt_dialect_number(const ckpt_config *config, const char *keys, double *out) {
@@ -210,8 +193,7 @@ ckpt_status ckpt_dialect_llama3_factors(float **out, uint64_t *n, const ckpt_con
 
 /* ---- general ----------------------------------------------------------------------------------------------------- */
 
-/* A folder's name as a title, as the converter makes one: words in lower case get a capital, versions do not. */
-static const char *title_of(const char *path, ckpt_arena *arena) {
+const char *ckpt_dialect_title(const char *path, ckpt_arena *arena) {
   size_t n = strlen(path);
   while (n > 1 && path[n - 1] == '/') n--;
   size_t start = n;
@@ -302,9 +284,10 @@ static ckpt_status set_sampling(const setter *s, ckpt_error *err) {
     double value;
     if (!ckpt_dialect_number(config, row->config, &value)) continue;
     snprintf(key, sizeof key, "general.sampling.%s", row->gguf);
-    status = row->is_whole ? set_scalar(s->index, key, CKPT_GGUF_I32,
+    status = row->is_whole
+                 ? ckpt_gguf_set_scalar(s->index, key, CKPT_GGUF_I32,
                                         value >= INT32_MIN && value <= INT32_MAX ? (uint32_t)(int32_t)value : 0, err)
-                           : set_f32(s->index, key, value, err);
+                 : ckpt_gguf_set_f32(s->index, key, value, err);
   }
   ckpt_config_free(config);
   return status;
@@ -312,7 +295,7 @@ static ckpt_status set_sampling(const setter *s, ckpt_error *err) {
 
 static ckpt_status set_general(const setter *s, ckpt_error *err) {
   char label[32];
-  const char *name = title_of(s->config_of->path, &s->index->arena);
+  const char *name = ckpt_dialect_title(s->config_of->path, &s->index->arena);
   CKPT_TRY_ALLOC(name, err);
   CKPT_TRY(ckpt_index_set_metadata(s->index, CKPT_GGUF_ARCHITECTURE, s->arch->gguf->architecture, err));
   CKPT_TRY(ckpt_index_set_metadata(s->index, "general.type", "model", err));
@@ -353,7 +336,7 @@ static ckpt_status set_bool(const setter *s, const ckpt_arch_key *key, ckpt_erro
   const char *full = own_key(s, key->gguf);
   CKPT_TRY_ALLOC(full, err);
   (void)ckpt_config_bool(s->config, key->config, &value);
-  return set_scalar(s->index, full, CKPT_GGUF_BOOL, value, err);
+  return ckpt_gguf_set_scalar(s->index, full, CKPT_GGUF_BOOL, value, err);
 }
 
 /* llama.cpp takes a window of its own where no key says one: without any it is as long as the context. */
@@ -380,7 +363,7 @@ static ckpt_status set_key(const setter *s, const ckpt_arch_key *key, ckpt_error
     case CKPT_KEY_BOOL: return set_bool(s, key, err);
     case CKPT_KEY_ROTARY: return set_rotary(s, key, err);
     case CKPT_KEY_ROPE_SCALING: return set_scaling(s, err);
-    case CKPT_KEY_FILE_TYPE: return set_scalar(s->index, "general.file_type", CKPT_GGUF_U32, 0, err);
+    case CKPT_KEY_FILE_TYPE: return ckpt_gguf_set_scalar(s->index, "general.file_type", CKPT_GGUF_U32, 0, err);
   }
   return CKPT_OK;
 }
@@ -480,7 +463,7 @@ ckpt_status ckpt_dialect_set_keys(ckpt_index *index, const ckpt_index *from, con
   CKPT_TRY(check_rope(&s, err));
   CKPT_TRY(set_general(&s, err));
   for (const ckpt_arch_key *key = arch->gguf->keys; key->gguf != NULL; key++) CKPT_TRY(set_key(&s, key, err));
-  CKPT_TRY(set_scalar(index, "general.quantization_version", CKPT_GGUF_U32, QUANTIZATION_VERSION, err));
+  CKPT_TRY(ckpt_gguf_set_scalar(index, "general.quantization_version", CKPT_GGUF_U32, QUANTIZATION_VERSION, err));
   CKPT_TRY(note_left(&s, err));
   return set_tokenizer(&s, err);
 }

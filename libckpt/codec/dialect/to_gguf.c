@@ -308,6 +308,28 @@ static ckpt_status read_numbers(maker *m, ckpt_error *err) {
   return check_constants(m, err);
 }
 
+/* The config of a model of a family that GGUF has. */
+static ckpt_status open_config(ckpt_config **out, const ckpt_arch *arch, const ckpt_index *from,
+                               const ckpt_index *config_of, ckpt_error *err) {
+  const ckpt_side_file *side = ckpt_index_side_file(config_of, "config.json");
+  if (arch == NULL || arch->gguf == NULL || side == NULL || side->text == NULL) return refuse_unknown(from, err);
+  return ckpt_config_parse(out, side->text, side->n_bytes, ckpt_index_side_path(config_of, side), err);
+}
+
+ckpt_status ckpt_dialect_of_model(const ckpt_arch **arch, ckpt_dialect_sizes *sizes, const ckpt_index *model,
+                                  ckpt_error *err) {
+  maker m = {.from = model, .arch = ckpt_arch_find(model->architecture)};
+  ckpt_config *config = NULL;
+  if (model->stored_form != NULL && ckpt_dialect_gguf_sizes(arch, sizes, model->stored_form)) return CKPT_OK;
+  CKPT_TRY(open_config(&config, m.arch, model, model, err));
+  m.config = config;
+  ckpt_status status = ckpt_fail_at(read_numbers(&m, err), err, model->path, NULL);
+  ckpt_config_free(config);
+  *arch = m.arch;
+  *sizes = m.sizes;
+  return status;
+}
+
 static ckpt_status make(maker *m, const ckpt_index *config_of, const ckpt_side_file *side, ckpt_error *err) {
   ckpt_status status = ckpt_fail_at(read_numbers(m, err), err, ckpt_index_side_path(config_of, side), NULL);
   if (status == CKPT_OK) status = add_all(m, err);
@@ -321,8 +343,7 @@ ckpt_status ckpt_dialect_to_gguf(ckpt_index **out, const ckpt_index *from, const
   const ckpt_side_file *side = ckpt_index_side_file(config_of, "config.json");
   maker m = {.from = from, .arch = ckpt_arch_find(from->architecture), .pre = options->pre};
   ckpt_config *config = NULL;
-  if (m.arch == NULL || m.arch->gguf == NULL || side == NULL || side->text == NULL) return refuse_unknown(from, err);
-  CKPT_TRY(ckpt_config_parse(&config, side->text, side->n_bytes, ckpt_index_side_path(config_of, side), err));
+  CKPT_TRY(open_config(&config, m.arch, from, config_of, err));
   m.config = config;
   ckpt_status status = ckpt_index_new(&m.index, NULL, from->path, "gguf", NULL, err);
   if (status == CKPT_OK) status = make(&m, config_of, side, err);

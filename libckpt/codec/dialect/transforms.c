@@ -129,6 +129,16 @@ ckpt_status ckpt_dialect_back(ckpt_expr **x, ckpt_arena *arena, const ckpt_diale
   return (row->notes & CKPT_NAME_PLUS_ONE) != 0 ? add_one(x, arena, -1, err) : CKPT_OK;
 }
 
+ckpt_status ckpt_dialect_move_rows(ckpt_expr **x, ckpt_arena *arena, const ckpt_dialect_sizes *sizes,
+                                   const ckpt_arch_name *row, bool is_back, ckpt_error *err) {
+  const ckpt_arch_name rows = {.hf = "",
+                               .notes = row->notes & (CKPT_NAME_ROPE_PERMUTE | CKPT_NAME_BY_HEAD | CKPT_NAME_KV_HEADS)};
+  if (!ckpt_dialect_moves_rows(row)) return CKPT_OK;
+  if (!is_back) return ckpt_dialect_forth(x, arena, sizes, &rows, err);
+  CKPT_TRY(check_rows(*x, sizes, &rows, err));
+  return ckpt_dialect_back(x, arena, sizes, &rows, 0, err);
+}
+
 bool ckpt_dialect_moves_rows(const ckpt_arch_name *row) {
   return (row->notes & (CKPT_NAME_ROPE_PERMUTE | CKPT_NAME_BY_HEAD)) != 0;
 }

@@ -95,6 +95,30 @@ bool ckpt_gguf_value_u32(const ckpt_value *value, uint32_t *out) {
   return true;
 }
 
+bool ckpt_gguf_value_f32(const ckpt_value *value, float *out) {
+  if (value->type != CKPT_GGUF_F32 || value->bytes == NULL) return false;
+  const uint32_t bits = (uint32_t)load(value->bytes, sizeof bits);
+  memcpy(out, &bits, sizeof bits);
+  return true;
+}
+
+ckpt_status ckpt_gguf_set_scalar(ckpt_index *index, const char *key, uint32_t type, uint32_t bits, ckpt_error *err) {
+  uint8_t bytes[8];
+  char text[CKPT_GGUF_TEXT_BYTES];
+  const ckpt_value *typed = NULL;
+  ckpt_put_le64(bytes, bits);
+  ckpt_gguf_scalar_text(type, bytes, text);
+  CKPT_TRY(ckpt_gguf_value_new(&typed, &index->arena, type, bytes, ckpt_gguf_type_bytes(type), err));
+  return ckpt_index_set_typed(index, key, text, typed, err);
+}
+
+ckpt_status ckpt_gguf_set_f32(ckpt_index *index, const char *key, double value, ckpt_error *err) {
+  const float single = (float)value;
+  uint32_t bits;
+  memcpy(&bits, &single, sizeof bits);
+  return ckpt_gguf_set_scalar(index, key, CKPT_GGUF_F32, bits, err);
+}
+
 /* ---- from text --------------------------------------------------------------------------------------------------- */
 
 ckpt_status ckpt_gguf_array_count(uint64_t *out, const ckpt_index *index, const ckpt_value *value, ckpt_error *err) {

@@ -60,6 +60,13 @@ ckpt_status ckpt_gguf_value_new(const ckpt_value **out, ckpt_arena *arena, uint3
 ckpt_status ckpt_gguf_value_of(const ckpt_value **out, ckpt_arena *arena, uint32_t type, uint64_t number,
                                ckpt_error *err);
 
+/* Gives a key of an index's metadata a scalar of at most 4 bytes, in memory. */
+ckpt_status ckpt_gguf_set_scalar(ckpt_index *index, const char *key, uint32_t type, uint32_t bits, ckpt_error *err);
+ckpt_status ckpt_gguf_set_f32(ckpt_index *index, const char *key, double value, ckpt_error *err); /* as above */
+
+/* The value of a scalar of type f32; false for other types. */
+bool ckpt_gguf_value_f32(const ckpt_value *value, float *out);
+
 /* Parses the TEXT of `--set KEY=TEXT`. A key that exists keeps its type. A new key (now is NULL) gets one: bool for
  * `true` and `false`; the first of u32, i32, u64 and i64 that holds a whole number; f32 for other numbers; else text,
  * optionally in double quotes. *typed stays NULL for text, which goes to *text. EINVAL: not of that type, or an array.

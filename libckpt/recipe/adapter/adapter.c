@@ -13,6 +13,7 @@
 #include "libckpt/plan/derive.h"
 #include "libckpt/plan/plan.h"
 #include "libckpt/recipe/adapter/changes.h"
+#include "libckpt/recipe/adapter/forms.h"
 #include "libckpt/recipe/compare/stats.h"
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
@@ -83,7 +84,17 @@ static ckpt_status open_one(ckpt_adapters *all, const ckpt_adapter_request *requ
   CKPT_TRY_ALLOC(out->path, err);
   if (!isfinite(request->scale))
     return ckpt_fail(err, CKPT_EINVAL, request->path, NULL, "a scale of %g", request->scale);
-  CKPT_TRY(ckpt_open(&out->index, request->path, &options, err));
+  out->index = number == 0 ? all->options.first : NULL;
+  if (out->index == NULL) {
+    CKPT_TRY(ckpt_open(&out->opened, request->path, &options, err));
+    out->index = out->opened;
+  }
+  if (ckpt_adapter_kind_of(out->index) == CKPT_ADAPTER_GGUF) {
+    out->under = out->opened;
+    out->opened = NULL;
+    CKPT_TRY(ckpt_adapter_from_gguf(&out->opened, out->index, all->base, err));
+    out->index = out->opened;
+  }
   CKPT_TRY(ckpt_peft_read(&out->peft, out->index, err));
   if (out->index->n_unread != 0)
     return ckpt_fail(err, CKPT_EUNSUPPORTED, out->index->path, out->index->unread[0].name, "is there and not read: %s",
@@ -184,7 +195,8 @@ void ckpt_adapters_free(ckpt_adapters *adapters) {
   if (adapters == NULL) return;
   for (uint32_t i = 0; i < adapters->n; i++) {
     ckpt_peft_free(&adapters->list[i].peft);
-    ckpt_index_free(adapters->list[i].index);
+    ckpt_index_free(adapters->list[i].opened);
+    ckpt_index_free(adapters->list[i].under);
   }
   free(adapters->list);
   free(adapters->changes);

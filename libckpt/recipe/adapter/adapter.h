@@ -15,7 +15,7 @@ typedef struct ckpt_adapters ckpt_adapters;
 
 /* One adapter of a merge. */
 typedef struct ckpt_adapter_request {
-  const char *path; /* a folder that PEFT saved */
+  const char *path; /* a folder that PEFT saved, or an adapter of llama.cpp's */
   double scale;     /* its updates are multiplied with */
 } ckpt_adapter_request;
 
@@ -24,8 +24,9 @@ typedef struct ckpt_adapter_options {
   /* Weights that are tied, input embedding and output head, and that would not change in the same way: "keep" (NULL
    * too) fails, with "untie" they become two tensors and the config says so. "error" fails wherever one changes. */
   const char *tied;
-  bool allow_noop;    /* an adapter may change nothing: every B is zero */
-  bool allow_partial; /* modules that the config targets may lack an update */
+  bool allow_noop;         /* an adapter may change nothing: every B is zero */
+  bool allow_partial;      /* modules that the config targets may lack an update */
+  const ckpt_index *first; /* the first adapter, opened, which outlives them; NULL: its path is opened */
 } ckpt_adapter_options;
 
 /* One adapter, as receipts state it; borrowed from the adapters. */

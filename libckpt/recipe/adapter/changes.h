@@ -2,6 +2,7 @@
 #ifndef CKPT_RECIPE_ADAPTER_CHANGES_H
 #define CKPT_RECIPE_ADAPTER_CHANGES_H
 
+#include "libckpt/plan/ops/lora.h"
 #include "libckpt/recipe/adapter/adapter.h"
 #include "libckpt/recipe/adapter/names.h"
 #include "libckpt/recipe/adapter/peft.h"
@@ -28,7 +29,8 @@ typedef struct ckpt_change {
 typedef struct ckpt_opened_adapter {
   const char *path; /* as it was given */
   uint32_t request;
-  ckpt_index *index;
+  const ckpt_index *index;    /* under PEFT's names */
+  ckpt_index *opened, *under; /* what is released with it: the index itself, and the file of llama.cpp's under it */
   ckpt_peft peft;
   ckpt_digest digest;
   double scale;
@@ -92,6 +94,10 @@ ckpt_status ckpt_change_experts(bool *found, ckpt_adapters *all, const ckpt_chan
 /* Whether two tensors have the same values in a's dtype; transposed: b's axes are swapped. */
 ckpt_status ckpt_same_values(bool *same, const ckpt_index *of_a, const ckpt_tensor *a, const ckpt_index *of_b,
                              const ckpt_tensor *b, bool is_transposed, ckpt_error *err);
+
+/* One low-rank update in the axes of its tensor, for experts that of one; nodes are in the arena (merge.c). */
+ckpt_status ckpt_change_term(ckpt_lora_term *out, const ckpt_adapters *all, const ckpt_change *change, uint64_t expert,
+                             ckpt_arena *arena, ckpt_error *err);
 
 /* The value of a tensor with the changes [changes, changes + n), which are all its, in its dtype (merge.c). */
 ckpt_status ckpt_change_expr(ckpt_expr **out, const ckpt_adapters *all, const ckpt_change *changes, uint32_t n,

@@ -40,7 +40,7 @@ static ckpt_status cut_expert(ckpt_expr **input, ckpt_expr **output, const ckpt_
   return ckpt_expr_reshape_in(output, arena, *output, 2, own, err);
 }
 
-static ckpt_status make_term(ckpt_lora_term *out, const ckpt_adapters *all, const ckpt_change *c, uint64_t expert,
+ckpt_status ckpt_change_term(ckpt_lora_term *out, const ckpt_adapters *all, const ckpt_change *c, uint64_t expert,
                              ckpt_arena *arena, ckpt_error *err) {
   ckpt_expr *input, *output;
   CKPT_TRY(read_part(&input, all, c, arena, c->input, err));
@@ -69,7 +69,7 @@ static ckpt_status add_updates(ckpt_expr **value, const ckpt_adapters *all, cons
     if (changes[i].input == NULL) continue;
     if (n_terms == CKPT_LORA_TERMS)
       return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "more than %d adapters change it", CKPT_LORA_TERMS);
-    CKPT_TRY(make_term(&terms[n_terms++], all, &changes[i], expert, arena, err));
+    CKPT_TRY(ckpt_change_term(&terms[n_terms++], all, &changes[i], expert, arena, err));
     if (changes[i].magnitude == NULL) continue;
     CKPT_TRY(read_part(&magnitudes, all, &changes[i], arena, changes[i].magnitude, err));
     is_turned = changes[i].is_transposed;
@@ -83,7 +83,8 @@ static ckpt_status add_updates(ckpt_expr **value, const ckpt_adapters *all, cons
     CKPT_TRY(swap_axes(&terms[0].output, arena, err));
     CKPT_TRY(swap_axes(&terms[0].input, arena, err));
   }
-  CKPT_TRY(ckpt_expr_lora_in(value, arena, *value, terms, n_terms, magnitudes, err));
+  CKPT_TRY(
+      ckpt_expr_lora_in(value, arena, *value, terms, n_terms, magnitudes, ckpt_change_dtype(all, changes, n), err));
   return is_turned ? swap_axes(value, arena, err) : CKPT_OK;
 }
 
@@ -122,7 +123,7 @@ static ckpt_status add_biases(ckpt_expr **value, const ckpt_adapters *all, const
   }
   if (n_terms == 0) return CKPT_OK;
   CKPT_TRY(ckpt_expr_reshape_in(value, arena, *value, 2, shape, err));
-  CKPT_TRY(ckpt_expr_lora_in(value, arena, *value, terms, n_terms, NULL, err));
+  CKPT_TRY(ckpt_expr_lora_in(value, arena, *value, terms, n_terms, NULL, ckpt_change_dtype(all, changes, n), err));
   return ckpt_expr_reshape_in(value, arena, *value, 1, shape, err);
 }
 

@@ -110,14 +110,32 @@ static ckpt_status read_config(ckpt_peft *out, const ckpt_config *config, ckpt_e
   return read_rules(&out->alphas, &out->n_alphas, out, config, "alpha_pattern", err);
 }
 
-ckpt_status ckpt_peft_read(ckpt_peft *out, ckpt_index *adapter, ckpt_error *err) {
+static ckpt_status parse_config(ckpt_config **out, const ckpt_index *adapter, const ckpt_side_file *side,
+                                const char *path, ckpt_error *err) {
+  if (side->n_bytes > CKPT_CONFIG_MAX_BYTES)
+    return ckpt_fail(err, CKPT_ELIMIT, path, NULL, "%llu bytes, at most %llu are read",
+                     (unsigned long long)side->n_bytes, (unsigned long long)CKPT_CONFIG_MAX_BYTES);
+  if (side->text != NULL) return ckpt_config_parse(out, side->text, side->n_bytes, path, err);
+  char *text = malloc((size_t)side->n_bytes + 1);
+  CKPT_TRY_ALLOC(text, err);
+  ckpt_status status =
+      ckpt_source_read(ckpt_index_side_source(adapter, side), side->file, 0, text, (size_t)side->n_bytes, err);
+  if (status == CKPT_OK) status = ckpt_config_parse(out, text, side->n_bytes, path, err);
+  free(text);
+  return status;
+}
+
+ckpt_status ckpt_peft_config(ckpt_config **out, const char **path, const ckpt_index *adapter, ckpt_error *err) {
   const ckpt_side_file *side = ckpt_index_side_file(adapter, CONFIG);
-  const char *text;
   if (side == NULL)
     return ckpt_fail(err, CKPT_ENOTFOUND, adapter->path, NULL, "no " CONFIG ": this is no folder that PEFT saved");
-  *out = (ckpt_peft){.path = ckpt_index_side_path(adapter, side), .n_steps = CKPT_PATTERN_STEPS};
-  CKPT_TRY(ckpt_index_side_text(adapter, side, CKPT_CONFIG_MAX_BYTES, &text, err));
-  CKPT_TRY(ckpt_config_parse(&out->config, text, side->n_bytes, out->path, err));
+  *path = ckpt_index_side_path(adapter, side);
+  return parse_config(out, adapter, side, *path, err);
+}
+
+ckpt_status ckpt_peft_read(ckpt_peft *out, const ckpt_index *adapter, ckpt_error *err) {
+  *out = (ckpt_peft){.n_steps = CKPT_PATTERN_STEPS};
+  CKPT_TRY(ckpt_peft_config(&out->config, &out->path, adapter, err));
   return ckpt_fail_at(read_config(out, out->config, err), err, out->path, NULL);
 }
 

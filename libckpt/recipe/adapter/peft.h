@@ -26,8 +26,12 @@ typedef struct ckpt_peft {
 } ckpt_peft;
 
 /* Reads the adapter's config. ENOTFOUND where there is none; EFORMAT, EUNSUPPORTED, ELIMIT with what is wrong in it. */
-ckpt_status ckpt_peft_read(ckpt_peft *out, ckpt_index *adapter, ckpt_error *err);
+ckpt_status ckpt_peft_read(ckpt_peft *out, const ckpt_index *adapter, ckpt_error *err);
 void ckpt_peft_free(ckpt_peft *peft); /* as above */
+
+/* The config alone, unchecked; *path is that of its file, borrowed. Release it with ckpt_config_free. Fails as above.
+ */
+ckpt_status ckpt_peft_config(ckpt_config **out, const char **path, const ckpt_index *adapter, ckpt_error *err);
 
 /* What B x A of a module is multiplied with: alpha / rank, for rsLoRA alpha / sqrt(rank). rank is that of the stored
  * factors, 0 where there are none; EFORMAT where the config has another. */

@@ -16,9 +16,11 @@
 #include "libckpt/codec/side_files/side_files.h"
 #include "libckpt/index/arch.h"
 #include "libckpt/index/masters.h"
+#include "libckpt/recipe/adapter/forms.h"
 #include "libckpt/recipe/convert/graph.h"
 #include "libckpt/recipe/convert/metadata.h"
 #include "libckpt/recipe/convert/training.h"
+#include "libckpt/recipe/convert/updates.h"
 #include "libckpt/recipe/quantize/quantized.h"
 #include "libckpt/run/run.h"
 
@@ -319,7 +321,7 @@ static ckpt_status say_tied(ckpt_output *output, const ckpt_index *from, ckpt_er
 static ckpt_status carry(ckpt_plan *plan, uint32_t sink, const ckpt_convert_request *request, ckpt_error *err) {
   const ckpt_index *like = request->like;
   CKPT_TRY(ckpt_plan_carry(plan, sink, request->graph != NULL ? request->graph : request->from, err));
-  if (like == NULL) return CKPT_OK;
+  if (like == NULL || ckpt_adapter_kind_of(request->from) != CKPT_ADAPTER_NONE) return CKPT_OK; /* its base */
   ckpt_output *output = &plan->outputs[sink];
   ckpt_index *described = output->described;
   output->carried = like;
@@ -396,7 +398,7 @@ static ckpt_status add_discarded(ckpt_plan *plan, const ckpt_convert_target *tar
 static const ckpt_preset *outtype(const ckpt_convert_request *request, const ckpt_index *from, bool is_dialect,
                                   const ckpt_format *to) {
   const ckpt_convert_options *options = request->options;
-  if (!to->caps.presets || !ckpt_quantize_knows(from)) return NULL;
+  if (!to->caps.presets || !ckpt_quantize_knows(from) || ckpt_adapter_kind_of(from) != CKPT_ADAPTER_NONE) return NULL;
   if (is_dialect && options->n_casts == 0) return ckpt_preset_find(ckpt_dtype_name(ckpt_dialect_auto(request->from)));
   if (is_dialect && options->n_casts == 1 && options->casts[0].pattern == NULL && options->casts[0].dtype == CKPT_Q8_0)
     return ckpt_preset_find("Q8_0");
@@ -465,7 +467,8 @@ static ckpt_status check_outputs(const ckpt_plan *plan, const ckpt_convert_reque
     is_cut = is_cut || request->targets[i].shard_size != 0;
     CKPT_TRY(check_values(plan, &request->targets[i], err));
   }
-  if (request->options->pre != NULL && plan->dialect == NULL)
+  const bool is_adapter = ckpt_adapter_kind_of(request->from) != CKPT_ADAPTER_NONE;
+  if (request->options->pre != NULL && (plan->dialect == NULL || is_adapter))
     return ckpt_fail_option(err, CKPT_EINVAL, path, "pre", "no output is made into another dialect");
   if (!is_cut || has_folder) return CKPT_OK;
   return ckpt_advise(
@@ -504,6 +507,43 @@ static ckpt_status choose_from(const ckpt_index **from, ckpt_plan *plan, const c
   }
   if (plan->dialect == NULL) CKPT_TRY(ckpt_dialect_to_gguf(&plan->dialect, request->from, &options, err));
   *from = plan->dialect;
+  return CKPT_OK;
+}
+
+/* An adapter goes into a folder as PEFT has it, and into GGUF as llama.cpp has it: by the family of its base, which is
+ * the model of --like, or the one that it names. */
+static ckpt_status choose_form(const ckpt_index **from, ckpt_plan *plan, const ckpt_convert_request *request,
+                               const ckpt_format *to, ckpt_error *err) {
+  const ckpt_adapter_kind kind = ckpt_adapter_kind_of(request->from);
+  const bool is_other = kind == CKPT_ADAPTER_PEFT ? to->caps.presets : kind == CKPT_ADAPTER_GGUF && to->caps.side_files;
+  if (!is_other || request->from->is_stored || request->keeps_names)
+    return kind == CKPT_ADAPTER_NONE ? choose_from(from, plan, request, to, err) : CKPT_OK;
+  const ckpt_index *base = request->like;
+  const char *name;
+  ckpt_index *opened = NULL;
+  ckpt_status status = CKPT_OK;
+  if (plan->dialect == NULL) {
+    if (base == NULL) CKPT_TRY(ckpt_adapter_open_base(&opened, &name, request->from, &plan->arena, err));
+    if (opened != NULL) base = opened;
+    if (kind == CKPT_ADAPTER_GGUF)
+      status = ckpt_adapter_from_gguf(&plan->dialect, request->from, base, err);
+    else if (base != NULL)
+      status = ckpt_adapter_to_gguf(&plan->dialect, request->from, base, err);
+    else
+      status = ckpt_advise(ckpt_fail(err, CKPT_ENOTFOUND, request->from->path, NULL,
+                                     "names no base (base_model_name_or_path), whose family GGUF names tensors by"),
+                           err, "%like=BASE");
+    ckpt_index_free(opened);
+  }
+  if (status == CKPT_OK) *from = plan->dialect;
+  return status;
+}
+
+/* What the other form could not hold is a loss, but for an adapter's notes, which are remarks. */
+static ckpt_status tell_notes(ckpt_output *output, const ckpt_index *dialect, bool is_adapter, ckpt_error *err) {
+  for (uint32_t i = 0; i < dialect->n_notes; i++)
+    CKPT_TRY(is_adapter ? ckpt_index_note(output->described, false, err, "%s", dialect->notes[i].text)
+                        : ckpt_losses_add(&output->losses, err, "%s", dialect->notes[i].text));
   return CKPT_OK;
 }
 
@@ -551,15 +591,15 @@ static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *reque
   ckpt_selection *selection = NULL;
   totals t = {0};
   ckpt_status status;
-  const ckpt_index *from;
-  CKPT_TRY(choose_from(&from, plan, request, output->format, err));
+  const ckpt_index *from = request->from;
+  const bool is_adapter = ckpt_adapter_kind_of(from) != CKPT_ADAPTER_NONE;
+  CKPT_TRY(choose_form(&from, plan, request, output->format, err));
   CKPT_TRY(refuse_misfit(request, output->format, err));
   if (from == request->from)
     CKPT_TRY(carry(plan, sink, request, err));
   else
     CKPT_TRY(ckpt_plan_carry(plan, sink, from, err));
-  for (uint32_t i = 0; from == plan->dialect && from != NULL && i < from->n_notes; i++)
-    CKPT_TRY(ckpt_losses_add(&output->losses, err, "%s", from->notes[i].text));
+  if (from == plan->dialect) CKPT_TRY(tell_notes(output, from, is_adapter, err));
   if (request->from->stored_form != NULL && request->like == NULL && output->format->caps.side_files)
     CKPT_TRY(ckpt_dialect_hf_files(output->described, request->from, &output->losses, err));
   CKPT_TRY(choose_training(output, request, target->world, err));
@@ -630,6 +670,7 @@ ckpt_status ckpt_convert_plan(ckpt_plan *plan, const ckpt_convert_request *reque
                             "another model's graph");
   for (uint32_t i = 0; i < request->n_targets; i++)
     CKPT_TRY(add_target(plan, request, &request->targets[i], is_quantized || like_is_quantized, &n_steps, err));
+  if (request->adapters != NULL) CKPT_TRY(ckpt_updates_ask(plan, err));
   return check_outputs(plan, request, err);
 }
 

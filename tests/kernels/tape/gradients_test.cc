@@ -223,22 +223,23 @@ TEST(TapeGradients, Attention) {
 TEST(TapeGradients, Loss) {
   const size_t rows = 4, width = 21;
   const std::vector<int32_t> targets = {3, -100, 0, 20};
-  ExpectGradients(
-      "loss", {Normal(rows * width, 1)},
-      [&](const std::vector<Doubles> &in) {
-        Doubles logits = in[0], p(rows);
-        ckpt_loss_args a = {logits.data(), p.data(), targets.data(), width, 1, false};
-        Launch(CKPT_KERNEL_loss, &a, rows);
-        return p;
-      },
-      [&](const std::vector<Doubles> &in, const Doubles &d, std::vector<Doubles> *gradients) {
-        Doubles p(rows);
-        (*gradients)[0] = in[0];
-        for (size_t r = 0; r < rows; r++) {  // the loss is -log p
-          ckpt_loss_args a = {&(*gradients)[0][r * width], &p[r], &targets[r], width, -d[r], true};
-          Launch(CKPT_KERNEL_loss, &a, 1);
-        }
-      });
+  for (const double smoothing : {0.0, 0.3})
+    ExpectGradients(
+        "loss", {Normal(rows * width, 1)},
+        [&](const std::vector<Doubles> &in) {
+          Doubles logits = in[0], p(rows);
+          ckpt_loss_args a = {logits.data(), p.data(), targets.data(), width, 1, false, smoothing};
+          Launch(CKPT_KERNEL_loss, &a, rows);
+          return p;
+        },
+        [&](const std::vector<Doubles> &in, const Doubles &d, std::vector<Doubles> *gradients) {
+          Doubles p(rows);
+          (*gradients)[0] = in[0];
+          for (size_t r = 0; r < rows; r++) {  // the loss is -log p
+            ckpt_loss_args a = {&(*gradients)[0][r * width], &p[r], &targets[r], width, -d[r], true, smoothing};
+            Launch(CKPT_KERNEL_loss, &a, 1);
+          }
+        });
 }
 
 }  // namespace

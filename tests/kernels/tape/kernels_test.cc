@@ -3,13 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <random>
 #include <vector>
 
 extern "C" {
-#include "kernels/ref/tape/tape_kernels.h"
+#include "kernels/cpu/tape/tape.h"
 }
 
 namespace {
@@ -141,7 +142,7 @@ TEST(TapeKernels, EmbeddingBiasRopeAndLoss) {
     ExpectLevelsEqualReference("rows", [&](const Launch &run) {
       Floats out(rows * width), d_table = table, biased = d, d_bias = Floats(d.begin(), d.begin() + (long)width);
       Floats rope(rows * 2 * half), turned(heads.size()), back = heads, kept = logits, gradient = logits;
-      Floats p(rows), q(rows);
+      Floats p(rows), q(rows), at_targets(rows), smoothed = logits;
       ckpt_embedding_args e = {};
       e.out = out.data(), e.table = table.data(), e.position_table = places.data(), e.ids = ids.data();
       e.n_tokens = rows, e.n_columns = width, e.length = 4;
@@ -158,13 +159,15 @@ TEST(TapeKernels, EmbeddingBiasRopeAndLoss) {
       run(CKPT_KERNEL_rope, &r, rows);
       r.is_inverse = r.adds = true, r.y = back.data();
       run(CKPT_KERNEL_rope, &r, rows);
-      ckpt_loss_args l = {kept.data(), p.data(), targets.data(), width, 1, false};
+      ckpt_loss_args l = {kept.data(), p.data(), targets.data(), width, 1, false, 0};
       run(CKPT_KERNEL_loss, &l, rows);
-      l = {gradient.data(), q.data(), targets.data(), width, 0.25, true};
+      l = {gradient.data(), q.data(), targets.data(), width, 0.25, true, 0};
       run(CKPT_KERNEL_loss, &l, rows);
       EXPECT_TRUE(width == 300 || SameBits(p, q));
+      l = {smoothed.data(), at_targets.data(), targets.data(), width, 0.25, true, 0.1};
+      run(CKPT_KERNEL_loss, &l, rows);
       EXPECT_TRUE(SameBits(kept, logits));
-      return Joined({out, d_table, biased, d_bias, rope, turned, back, p, q, gradient});
+      return Joined({out, d_table, biased, d_bias, rope, turned, back, p, q, gradient, at_targets, smoothed});
     });
   }
 }
@@ -278,6 +281,51 @@ TEST(TapeKernels, GemmEqualsTheReferenceClosely) {
     g.c = d.data();
     EXPECT_EQ(ckpt_tape_kernels_cpu(0)->gemm(&g, nullptr), CKPT_OK);
     for (size_t i = 0; i < m * n; i++) EXPECT_NEAR(c[i], d[i], 2e-5);
+  }
+}
+
+// All levels, and that of bf16 also where f32 is faster, if the processor has its instructions.
+std::vector<const ckpt_tape_kernels *> Bf16Levels() {
+  std::vector<const ckpt_tape_kernels *> out;
+  for (size_t i = 0; ckpt_tape_kernels_cpu(i) != nullptr; i++) out.push_back(ckpt_tape_kernels_cpu(i));
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512bf16") && getenv("ONEDNN_MAX_CPU_ISA") == nullptr)
+    out.push_back(&ckpt_tape_kernels_avx512_bf16);
+#endif
+  return out;
+}
+
+// Factors are rounded to nearest even, by panels at every level and by pairs where the processor has them; NaN and
+// infinity stay.
+TEST(TapeKernels, Bf16GemmEqualsTheReferenceClosely) {
+  Random random(4);
+  const size_t m = 35, n = 49, k = 70;
+  for (int flags = 0; flags < 4; flags++) {
+    Floats a = random.Normal(m * k), b = random.Normal(k * n), exact(m * n), expected(m * n), c(m * n);
+    ckpt_gemm g = {};
+    g.is_a_transposed = flags & 1, g.is_b_transposed = flags & 2, g.m = m, g.n = n, g.k = k, g.alpha = 1;
+    g.a = a.data(), g.lda = flags & 1 ? m : k, g.b = b.data(), g.ldb = flags & 2 ? k : n, g.ldc = n;
+    g.c = exact.data();
+    EXPECT_EQ(ckpt_tape_kernels_ref_f32.gemm(&g, nullptr), CKPT_OK);
+    g.is_bf16 = true, g.c = expected.data();
+    EXPECT_EQ(ckpt_tape_kernels_ref_f32.gemm(&g, nullptr), CKPT_OK);
+    EXPECT_FALSE(SameBits(exact, expected));
+    g.c = c.data();
+    for (const ckpt_tape_kernels *level : Bf16Levels()) {
+      EXPECT_EQ(level->gemm(&g, nullptr), CKPT_OK);
+      for (size_t i = 0; i < m * n; i++) EXPECT_NEAR(c[i], expected[i], 3e-5) << level->name;
+    }
+  }
+  Floats one = {NAN, INFINITY, 1, 1.00390625F, 1.01171875F, -0.0F}, two(1, 1), out(6);
+  ckpt_gemm g = {};
+  g.m = 6, g.n = 1, g.k = 1, g.lda = g.ldb = g.ldc = 1, g.alpha = 1, g.is_bf16 = true;
+  g.a = one.data(), g.b = two.data(), g.c = out.data();
+  for (const ckpt_tape_kernels *level : Bf16Levels()) {
+    EXPECT_EQ(level->gemm(&g, nullptr), CKPT_OK);
+    EXPECT_TRUE(std::isnan(out[0]) && std::isinf(out[1]));
+    EXPECT_EQ(out[2], 1);
+    EXPECT_EQ(out[3], 1); /* a tie: to even */
+    EXPECT_EQ(out[4], 1.015625F);
   }
 }
 

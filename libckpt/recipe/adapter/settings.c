@@ -1,0 +1,167 @@
+/* settings.c - adapter_config.json, written; and the base that one names. See forms.h. */
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "libckpt/base/error.h"
+#include "libckpt/base/text.h"
+#include "libckpt/recipe/adapter/forms.h"
+#include "libckpt/recipe/adapter/names.h"
+#include "libckpt/recipe/adapter/peft.h"
+
+ckpt_adapter_kind ckpt_adapter_kind_of(const ckpt_index *index) {
+  const ckpt_meta *type = ckpt_index_meta(index, "general.type");
+  if (type != NULL && type->typed == NULL && strcmp(type->value, "adapter") == 0) return CKPT_ADAPTER_GGUF;
+  const bool is_peft =
+      ckpt_index_side_file(index, "adapter_config.json") != NULL && ckpt_index_side_file(index, "config.json") == NULL;
+  return is_peft ? CKPT_ADAPTER_PEFT : CKPT_ADAPTER_NONE;
+}
+
+/* ---- written ----------------------------------------------------------------------------------------------------- */
+
+static const char *leaf_of(const char *path) {
+  const char *dot = strrchr(path, '.');
+  return dot == NULL ? path : dot + 1;
+}
+
+static int by_path(const void *x, const void *y) {
+  return strcmp(((const ckpt_adapter_module *)x)->path, ((const ckpt_adapter_module *)y)->path);
+}
+
+/* Whether a leaf's name is right for all modules of the base that have it. */
+static bool covers(const ckpt_adapter_settings *s, const ckpt_index *base, const char *leaf) {
+  char module[CKPT_ADAPTER_NAME];
+  for (uint32_t i = 0; i < base->n_tensors; i++) {
+    const char *name = base->tensors[i].name;
+    const size_t n = strlen(name), n_leaf = sizeof ".weight" - 1;
+    if (!ckpt_text_ends(name, ".weight") || n - n_leaf >= sizeof module) continue;
+    memcpy(module, name, n - n_leaf);
+    module[n - n_leaf] = '\0';
+    const ckpt_adapter_module key = {.path = module};
+    if (strcmp(leaf_of(module), leaf) != 0) continue;
+    if (bsearch(&key, s->modules, s->n_modules, sizeof key, by_path) == NULL) return false;
+  }
+  return true;
+}
+
+/* Each leaf once, or the paths of its modules. */
+static json_t *list_targets(const ckpt_adapter_settings *s, const ckpt_index *base) {
+  json_t *seen = json_object(), *list = json_array();
+  for (size_t i = 0; i < s->n_modules; i++) {
+    const char *path = s->modules[i].path, *leaf = leaf_of(path);
+    json_t *known = json_object_get(seen, leaf);
+    if (known == NULL) {
+      json_object_set_new(seen, leaf, json_boolean(base != NULL && covers(s, base, leaf)));
+      known = json_object_get(seen, leaf);
+      if (json_is_true(known)) json_array_append_new(list, json_string(leaf));
+    }
+    if (!json_is_true(known)) json_array_append_new(list, json_string(path));
+  }
+  json_decref(seen);
+  return list;
+}
+
+static int by_rank(const void *x, const void *y) {
+  const uint64_t a = *(const uint64_t *)x, b = *(const uint64_t *)y;
+  return a < b ? -1 : a > b;
+}
+
+/* The rank that most modules have, of these the least. */
+static ckpt_status most_usual(uint64_t *out, const ckpt_adapter_settings *s, ckpt_error *err) {
+  uint64_t *ranks = reallocarray(NULL, s->n_modules + 1, sizeof *ranks);
+  size_t n_best = 0;
+  CKPT_TRY_ALLOC(ranks, err);
+  *out = 8; /* as PEFT's own */
+  for (size_t i = 0; i < s->n_modules; i++) ranks[i] = s->modules[i].rank;
+  qsort(ranks, s->n_modules, sizeof *ranks, by_rank);
+  for (size_t i = 0, first = 0; i < s->n_modules; i++) {
+    if (ranks[i] != ranks[first]) first = i;
+    if (i - first + 1 > n_best) n_best = i - first + 1, *out = ranks[i];
+  }
+  free(ranks);
+  return CKPT_OK;
+}
+
+static json_t *number(double value) {
+  return value == floor(value) && fabs(value) < 1e15 ? json_integer((json_int_t)value) : json_real(value);
+}
+
+static json_t *list_ranks(const ckpt_adapter_settings *s, uint64_t usual) {
+  json_t *pattern = json_object();
+  for (size_t i = 0; i < s->n_modules; i++)
+    if (s->modules[i].rank != usual)
+      json_object_set_new(pattern, s->modules[i].path, json_integer((json_int_t)s->modules[i].rank));
+  return pattern;
+}
+
+ckpt_status ckpt_adapter_print_config(const char **out, const ckpt_adapter_settings *s, const ckpt_index *base,
+                                      ckpt_arena *arena, ckpt_error *err) {
+  uint64_t usual = 0;
+  CKPT_TRY(most_usual(&usual, s, err));
+  json_t *saved = s->n_saved == 0 ? json_null() : json_array();
+  for (size_t i = 0; i < s->n_saved; i++) json_array_append_new(saved, json_string(s->saved[i]));
+  json_t *config = json_pack(
+      "{s:s?, s:s, s:b, s:b, s:b, s:o, s:f, s:o, s:s, s:I, s:o, s:o, s:o, s:s?, s:b, s:b}", "base_model_name_or_path",
+      s->base_path, "bias", s->has_biases ? "all" : "none", "fan_in_fan_out", s->is_transposed, "inference_mode", 1,
+      "init_lora_weights", 1, "lora_alpha", number(s->alpha == 0 ? (double)usual : s->alpha), "lora_dropout", 0.0,
+      "modules_to_save", saved, "peft_type", "LORA", "r", (json_int_t)usual, "rank_pattern", list_ranks(s, usual),
+      "alpha_pattern", s->alpha == 0 ? list_ranks(s, usual) : json_object(), "target_modules", list_targets(s, base),
+      "task_type", s->task, "use_dora", 0, "use_rslora", 0);
+  char *text = config == NULL ? NULL : json_dumps(config, JSON_INDENT(2) | JSON_SORT_KEYS);
+  if (text != NULL) *out = ckpt_arena_printf(arena, "%s\n", text);
+  const bool is_printed = text != NULL && *out != NULL;
+  free(text);
+  json_decref(config);
+  return is_printed ? CKPT_OK : ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+}
+
+/* ---- the base that one names ------------------------------------------------------------------------------------- */
+
+#define REPOSITORY "general.base_model.0.repo_url"
+#define HUB "https://huggingface.co/"
+
+static ckpt_status recorded(const char **out, const ckpt_index *adapter, ckpt_arena *arena, ckpt_error *err) {
+  const ckpt_meta *url = ckpt_index_meta(adapter, REPOSITORY);
+  ckpt_config *config;
+  const char *path, *base;
+  *out = NULL;
+  if (ckpt_adapter_kind_of(adapter) == CKPT_ADAPTER_GGUF) {
+    const bool is_hub = url != NULL && url->typed == NULL && strncmp(url->value, HUB, sizeof HUB - 1) == 0;
+    if (is_hub) *out = url->value + sizeof HUB - 1;
+    return CKPT_OK;
+  }
+  if (ckpt_index_side_file(adapter, "adapter_config.json") == NULL) return CKPT_OK; /* opening it says so */
+  CKPT_TRY(ckpt_peft_config(&config, &path, adapter, err));
+  ckpt_status status = CKPT_OK;
+  if (ckpt_config_text(config, "base_model_name_or_path", &base) && *base != '\0') {
+    *out = ckpt_arena_copy(arena, base);
+    if (*out == NULL) status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  }
+  ckpt_config_free(config);
+  return status;
+}
+
+ckpt_status ckpt_adapter_base_path(const char **out, const ckpt_index *adapter, ckpt_arena *arena, ckpt_error *err) {
+  size_t n = strlen(adapter->path);
+  CKPT_TRY(recorded(out, adapter, arena, err));
+  while (n > 0 && adapter->path[n - 1] == '/') n--;
+  while (n > 0 && adapter->path[n - 1] != '/') n--;
+  if (*out == NULL || **out == '/' || n == 0 || access(*out, F_OK) == 0) return CKPT_OK;
+  const char *beside = ckpt_arena_printf(arena, "%.*s%s", (int)n, adapter->path, *out);
+  CKPT_TRY_ALLOC(beside, err);
+  if (access(beside, F_OK) == 0) *out = beside;
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_adapter_open_base(ckpt_index **out, const char **name, const ckpt_index *adapter, ckpt_arena *arena,
+                                   ckpt_error *err) {
+  const bool may_lack = ckpt_adapter_kind_of(adapter) == CKPT_ADAPTER_GGUF;
+  *out = NULL;
+  CKPT_TRY(ckpt_adapter_base_path(name, adapter, arena, err));
+  if (*name == NULL) return CKPT_OK;
+  ckpt_status status = ckpt_open(out, *name, NULL, may_lack ? NULL : err);
+  if (status != CKPT_OK) *out = NULL;
+  return may_lack ? CKPT_OK : status;
+}
