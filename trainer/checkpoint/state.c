@@ -52,9 +52,9 @@ static ckpt_status declare_all(ckpt_source *source, memory *m, const ckpt_state_
     char name[64];
     const ckpt_sharded *s = p->ranks[r];
     ckpt_c_snprintf(name, sizeof name, "rank %u exp_avg", r);
-    CKPT_TRY(declare(source, m, name, s->exp_avg, s->n_local * sizeof(float), err));
+    CKPT_TRY(declare(source, m, name, s->host.exp_avg, s->n_local * sizeof(float), err));
     ckpt_c_snprintf(name, sizeof name, "rank %u exp_avg_sq", r);
-    CKPT_TRY(declare(source, m, name, s->exp_avg_sq, s->n_local * sizeof(float), err));
+    CKPT_TRY(declare(source, m, name, s->host.exp_avg_sq, s->n_local * sizeof(float), err));
   }
   for (uint32_t i = 0; i < p->n_carried; i++)
     CKPT_TRY(declare(source, m, p->carried[i].name, p->carried[i].bytes, p->carried[i].n_bytes, err));

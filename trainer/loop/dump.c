@@ -16,11 +16,15 @@ static ckpt_status plan_file(ckpt_plan **plan, uint32_t *sink, const ckpt_job *j
 ckpt_status ckpt_dump_gradients(const ckpt_rank *r, const char *path, ckpt_error *err) {
   ckpt_plan *plan = NULL;
   uint32_t sink;
+  const size_t n = (size_t)r->job->trained->n_flat;
+  float *gradients = calloc(n + 1, sizeof *gradients);
+  CKPT_TRY_ALLOC(gradients, err);
+  r->device->table->copy_out(r->device, gradients, r->sharded->gradients, n * sizeof *gradients);
   ckpt_status status = plan_file(&plan, &sink, r->job, path, err);
-  if (status == CKPT_OK)
-    status = ckpt_model_save_rows(plan, sink, r->job->trained, r->sharded->gradients, CKPT_F32, err);
+  if (status == CKPT_OK) status = ckpt_model_save_rows(plan, sink, r->job->trained, gradients, CKPT_F32, err);
   if (status == CKPT_OK) status = ckpt_plan_run(plan, NULL, err);
   ckpt_plan_free(plan);
+  free(gradients);
   return status;
 }
 

@@ -73,7 +73,7 @@ ckpt_status ckpt_job_plan(const ckpt_job *job, ckpt_error *err) {
         ckpt_text_size(activations.arena + activations.state, size[4]), (unsigned long long)job->order.batch, length);
   }
   ckpt_job_report(job, CKPT_REPORT_LINE, "a step: each rank receives %s", ckpt_text_size(communicated(job), size[5]));
-  if (total > available_bytes())
+  if (!job->options->is_on_cuda && total > available_bytes())
     return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "the ranks need %s, this machine has %s",
                      ckpt_text_size(total, size[0]), ckpt_text_size(available_bytes(), size[1]));
   return CKPT_OK;

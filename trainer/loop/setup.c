@@ -113,6 +113,9 @@ static ckpt_status open_lora(ckpt_job *job, ckpt_error *err) {
     if (strcmp(job->carried[i].name, "config.json") != 0 && strcmp(job->carried[i].name, "generation_config.json") != 0)
       job->carried[n++] = job->carried[i];
   job->n_carried = n;
+  if (job->options->is_on_cuda && job->lora->n_merged != 0)
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, job->options->lora, NULL,
+                     "--device cuda: DoRA, and adapters of heads, are trained on the CPU so far");
   if (job->lora->dropout != 0 && job->lora->n_merged != 0)
     ckpt_job_report(job, CKPT_REPORT_WARNING,
                     "lora_dropout %g: there is none yet for DoRA and for heads, %u of %u adapted layers are without",

@@ -99,9 +99,12 @@ static void copy(ckpt_device *device, void *dst, const void *src, size_t n_bytes
   if (n_bytes > 0) memcpy(dst, src, n_bytes);
 }
 
+static void zero_part(const void *arg, size_t begin, size_t end) {
+  memset(*(char *const *)arg + begin, 0, end - begin);
+}
+
 static void fill_zero(ckpt_device *device, void *dst, size_t n_bytes) {
-  (void)device;
-  if (n_bytes > 0) memset(dst, 0, n_bytes);
+  run_host(device, zero_part, &dst, n_bytes, 1 << 20);
 }
 
 static void launch(ckpt_device *device, ckpt_tape_kernel_id kernel, const void *args, size_t n, size_t grain) {
