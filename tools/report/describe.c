@@ -146,8 +146,8 @@ static ckpt_status describe_like(const ckpt_described *d, const ckpt_output *out
 }
 
 /* A line about an output, which it names where there are several. */
-static ckpt_status add_said(const ckpt_described *d, const ckpt_output *output, ckpt_said **next,
-                            bool is_warning, const char *text, ckpt_error *err) {
+static ckpt_status add_said(const ckpt_described *d, const ckpt_output *output, ckpt_said **next, bool is_warning,
+                            const char *text, ckpt_error *err) {
   if (text != NULL && d->plan->n_outputs > 1) {
     text = ckpt_arena_printf(d->arena, "%s: %s", output->path, text);
     CKPT_TRY_ALLOC(text, err);
@@ -253,11 +253,10 @@ static ckpt_status describe_notes(const ckpt_described *d, const ckpt_output *ou
     if (note != NULL) *next++ = (ckpt_said){note, true};
   }
   if (strcmp(output->format->name, "hf") == 0 && !holds_config(output))
-    CKPT_TRY(add_said(d, output, &next, true,
-                      "no config.json, transformers cannot load this folder (--like MODEL)", err));
+    CKPT_TRY(
+        add_said(d, output, &next, true, "no config.json, transformers cannot load this folder (--like MODEL)", err));
   if (output->format->caps.typed_metadata && ckpt_index_metadata(output->described, CKPT_GGUF_ARCHITECTURE) == NULL)
-    CKPT_TRY(add_said(d, output, &next, true,
-                      "no " CKPT_GGUF_ARCHITECTURE ", llama.cpp cannot load this file", err));
+    CKPT_TRY(add_said(d, output, &next, true, "no " CKPT_GGUF_ARCHITECTURE ", llama.cpp cannot load this file", err));
   if (output->is_of_none)
     CKPT_TRY(add_said(d, output, &next, false,
                       "no digest, for none of its tensors is the model's (ckpt hash --include all)", err));

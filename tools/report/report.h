@@ -48,7 +48,7 @@ typedef struct ckpt_underflowed {
 /* A line about an output. */
 typedef struct ckpt_said {
   const char *text; /* NULL ends a list */
-  bool is_warning; /* else a note */
+  bool is_warning;  /* else a note */
 } ckpt_said;
 
 /* A tensor that adapters updated. */

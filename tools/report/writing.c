@@ -70,8 +70,9 @@ static ckpt_status make_targets(job *j, uint32_t *n_targets, ckpt_error *err) {
     if (w->targets == NULL) target.path = outputs[i];
     if (w->is_split) CKPT_TRY(cut(j, &target, err));
     if (w->is_one_file && !may_be_folder(w, &target) && !names_shardable(target.path))
-      return ckpt_args_fail(j->args, err, "writes one file, and %s is not named as one (%s)", target.path,
-                            w->quantizes ? "*.gguf; shards go to FOLDER/ with --shard-size" : "*.safetensors or *.gguf");
+      return ckpt_args_fail(
+          j->args, err, "writes one file, and %s is not named as one (%s)", target.path,
+          w->quantizes ? "*.gguf; shards go to FOLDER/ with --shard-size" : "*.safetensors or *.gguf");
     uint32_t at = 0;
     while (at < i && ckpt_path_below(target.path, j->targets[at].path) == NULL) at++;
     memmove(j->targets + at + 1, j->targets + at, (i - at) * sizeof *j->targets);
