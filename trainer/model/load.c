@@ -106,12 +106,12 @@ static ckpt_status sink_done(void *ctx, ckpt_error *err) {
 static void sink_nothing(void *ctx) { (void)ctx; }
 
 static const ckpt_sink_ops memory_ops = {.open = sink_open,
-                                       .write_at = sink_write,
-                                       .read_at = sink_read,
-                                       .seal = sink_done,
-                                       .publish = sink_done,
-                                       .abandon = sink_nothing,
-                                       .close = sink_nothing};
+                                         .write_at = sink_write,
+                                         .read_at = sink_read,
+                                         .seal = sink_done,
+                                         .publish = sink_done,
+                                         .abandon = sink_nothing,
+                                         .close = sink_nothing};
 
 static ckpt_status lay_out(ckpt_layout *layout, const ckpt_layout_options *options, ckpt_error *err) {
   (void)options;

@@ -93,9 +93,8 @@ ckpt_status ckpt_model_load(float *flat, const ckpt_model *model, const ckpt_ind
                             const ckpt_load_options *options, uint32_t *n_missing, ckpt_error *err);
 
 /* The same into places, by the table's numbers; each gets its dtype. */
-ckpt_status ckpt_model_load_places(const ckpt_parameter_place *places, const ckpt_model *model,
-                                   const ckpt_index *index, const ckpt_load_options *options, uint32_t *n_missing,
-                                   ckpt_error *err);
+ckpt_status ckpt_model_load_places(const ckpt_parameter_place *places, const ckpt_model *model, const ckpt_index *index,
+                                   const ckpt_load_options *options, uint32_t *n_missing, ckpt_error *err);
 
 /* The blocks that a tensor is the transpose of, dequantized; NULL: it is something else. In the arena. */
 ckpt_status ckpt_model_turned(ckpt_expr **out, ckpt_arena *arena, const ckpt_index *index, const ckpt_tensor *tensor,
