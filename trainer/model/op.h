@@ -18,6 +18,7 @@ typedef struct ckpt_tape_call {
   size_t n_tokens;
   void *in[CKPT_TAPE_MAX_IN], *out[CKPT_TAPE_MAX_OUT], *parameters[CKPT_TAPE_MAX_PARAMETERS];
   ckpt_dtype dtypes[CKPT_TAPE_MAX_PARAMETERS]; /* of parameters as they lie; NONE: reals */
+  bool is_turned;                              /* parameter 0 lies transposed */
   void *scratch, *state;
   ckpt_axis_group *const *axes; /* of the mesh */
   size_t loss_rows;
