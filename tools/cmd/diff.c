@@ -1,5 +1,6 @@
 /* diff.c - `ckpt diff`: what two checkpoints do not have in common. */
 #include <inttypes.h>
+#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -209,22 +210,37 @@ static void write_json(const ckpt_args *args, const ckpt_diff *diff, size_t n_di
 /* ---- beside the tensors, which alone it judges --------------------------------------------------------------------
  */
 
+/* A config as JSON, without what a conversion rewrites; NULL: it is no JSON. */
+static json_t *config_of(const char *text, uint64_t n_bytes) {
+  static const char *const rewritten[] = {"dtype", "torch_dtype", "transformers_version", "_name_or_path"};
+  json_t *config = json_loadb(text, (size_t)n_bytes, 0, NULL);
+  for (size_t i = 0; i < sizeof rewritten / sizeof *rewritten && json_is_object(config); i++)
+    json_object_del(config, rewritten[i]);
+  return config;
+}
+
 static ckpt_status compare_configs(const ckpt_args *args, ckpt_index *a, ckpt_index *b, ckpt_error *err) {
   const ckpt_side_file *of_a = ckpt_index_side_file(a, "config.json"), *of_b = ckpt_index_side_file(b, "config.json");
   const char *text_a, *text_b;
   if (of_a == NULL || of_b == NULL) return CKPT_OK;
   CKPT_TRY(ckpt_index_side_text(a, of_a, CKPT_CONFIG_MAX_BYTES, &text_a, err));
   CKPT_TRY(ckpt_index_side_text(b, of_b, CKPT_CONFIG_MAX_BYTES, &text_b, err));
-  if (of_a->n_bytes != of_b->n_bytes || memcmp(text_a, text_b, (size_t)of_a->n_bytes) != 0)
+  json_t *json_a = config_of(text_a, of_a->n_bytes), *json_b = config_of(text_b, of_b->n_bytes);
+  if (json_a == NULL || json_b == NULL || !json_equal(json_a, json_b))
     ckpt_report_warning(args, "config.json differs: tensors alone are compared");
+  json_decref(json_a);
+  json_decref(json_b);
   return CKPT_OK;
 }
 
-/* Keys of one that the other lacks, or, where values_too, has with another value. */
+/* What describes a model, not its file: keys of one that the other lacks, or, where values_too, has with another value.
+ */
 static size_t count_keys(const ckpt_index *of, const ckpt_index *other, bool values_too, const char **first) {
   size_t n = 0;
   for (uint32_t i = 0; i < of->n_metadata; i++) {
     const ckpt_meta *meta = &of->metadata[i], *there = ckpt_index_meta(other, meta->key);
+    if (meta->typed == NULL || strncmp(meta->key, "general.", 8) == 0 || strncmp(meta->key, "quantize.", 9) == 0)
+      continue;
     if (there != NULL && (!values_too || strcmp(meta->value, there->value) == 0)) continue;
     if (n++ == 0 && *first == NULL) *first = meta->key;
   }
