@@ -36,7 +36,7 @@ typedef struct side {
 
 typedef struct job {
   const ckpt_args *args;
-  ckpt_input input;
+  ckpt_input input, reference_input;
   side candidate, reference;
   bool has_reference;
   uint32_t ctx;
@@ -369,16 +369,19 @@ static ckpt_status check_options(const ckpt_args *args, ckpt_error *err) {
 }
 
 static ckpt_status run_all(job *j, ckpt_args *args, ckpt_error *err) {
-  const char *against = ckpt_args_text(args, "against", NULL);
-  j->has_reference = against != NULL;
+  j->has_reference = ckpt_args_has(args, "against");
   CKPT_TRY(check_options(args, err));
   CKPT_TRY(read_gates(j, err));
   CKPT_TRY(ckpt_input_open(&j->input, args, 0, err));
   ckpt_input_print_notes(args, &j->input);
   j->candidate.index = j->input.index;
   j->candidate.like = j->input.like;
-  const ckpt_open_options open = ckpt_input_options(args, false);
-  if (against != NULL) CKPT_TRY(ckpt_open(&j->reference.index, against, &open, err));
+  if (j->has_reference) {
+    CKPT_TRY(ckpt_input_open_option(&j->reference_input, args, "against", err));
+    ckpt_input_print_notes(args, &j->reference_input);
+    j->reference.index = j->reference_input.index;
+    j->reference.like = j->reference_input.like;
+  }
   CKPT_TRY(choose_ctx(j, err));
   if (ckpt_args_has(args, "plan")) return print_plan(j, err);
   CKPT_TRY(read_texts(j, args, err));
@@ -411,7 +414,7 @@ static int run(ckpt_args *args) {
   const bool is_done = status == CKPT_OK && (ckpt_args_has(args, "plan") || is_good(&j));
   release_side(&j.candidate);
   release_side(&j.reference);
-  ckpt_index_free(j.reference.index);
+  ckpt_input_close(&j.reference_input);
   ckpt_input_close(&j.input);
   for (size_t i = 0; i < j.n_texts; i++) free(j.texts[i]);
   free(j.ids);

@@ -18,7 +18,7 @@ typedef struct ckpt_command {
 /* Reads argv into a zeroed command. Every failure is wrong usage. say: told of arguments without meaning here. */
 ckpt_status ckpt_command_parse(ckpt_command *command, int argc, char **argv, void (*say)(void *arg, const char *text),
                                void *say_arg, ckpt_error *err);
-void ckpt_command_free(ckpt_command *command);
+void ckpt_command_free(ckpt_command *command); /* a zeroed one too */
 
 /* The text of --help, in the arena; NULL when it is full. */
 const char *ckpt_command_help(ckpt_arena *arena);

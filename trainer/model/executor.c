@@ -302,6 +302,7 @@ static void give_parameters(ckpt_executor *x, ckpt_tape_call *call, uint32_t num
     if (x->places != NULL) {
       call->parameters[i] = x->places[value->parameter].weights;
       call->dtypes[i] = x->places[value->parameter].dtype;
+      if (i == 0) call->is_turned = x->places[value->parameter].is_turned;
       call->d_parameters[i] = x->places[value->parameter].gradients;
       continue;
     }

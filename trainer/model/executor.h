@@ -56,8 +56,8 @@ ckpt_status ckpt_executor_new(ckpt_executor **out, const ckpt_model *model, cons
                               ckpt_error *err);
 void ckpt_executor_free(ckpt_executor *executor); /* as above */
 
-/* Its plan; and the highest byte of the arena, plus one, that a kernel has been given so far. */
-const ckpt_executor_memory *ckpt_executor_memory_of(const ckpt_executor *executor);
+const ckpt_executor_memory *ckpt_executor_memory_of(const ckpt_executor *executor); /* its plan */
+/* The highest byte of the arena, plus one, that a kernel has been given so far. */
 uint64_t ckpt_executor_high_water(const ckpt_executor *executor);
 
 /* A batch: row-major arrays of n_rows * length, borrowed for the call. An empty batch (either is 0) is fine. */

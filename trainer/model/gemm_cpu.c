@@ -51,7 +51,7 @@ static void move_b(ckpt_gemm *g, size_t column, size_t real_bytes) {
   const ckpt_dtype_row *type = ckpt_dtype_get(g->b_dtype);
   if (g->b_dtype == CKPT_DTYPE_NONE)
     g->b = (const char *)g->b + (g->is_b_transposed ? column * g->ldb : column) * real_bytes;
-  else if (g->is_b_transposed)
+  else if (g->is_b_transposed || g->is_b_turned)
     g->b = (const char *)g->b + column * g->ldb / type->block_elements * type->block_bytes;
   else
     g->b_first += column;

@@ -154,10 +154,26 @@ static ckpt_status check_shape(const ckpt_parameter *p, const ckpt_tensor *tenso
                    tensor->rank, p->shape[0], p->rank > 1 ? ", " : " x ", p->rank > 1 ? p->shape[1] : 1, p->rank);
 }
 
+ckpt_status ckpt_model_turned(ckpt_expr **out, ckpt_arena *arena, const ckpt_index *index, const ckpt_tensor *tensor,
+                              ckpt_error *err) {
+  ckpt_expr *x;
+  *out = NULL;
+  CKPT_TRY(ckpt_expr_read_in(&x, arena, index, tensor, err));
+  if (x->op != &ckpt_op_permute || x->rank != 2 || x->args[0]->op != &ckpt_op_dequantize) return CKPT_OK;
+  const ckpt_order_params *order = x->params;
+  if (order->order[0] == 1 && order->order[1] == 0) *out = x->args[0]->args[0];
+  return CKPT_OK;
+}
+
 static ckpt_status add_row(ckpt_plan *plan, uint32_t sink, const ckpt_index *index, const ckpt_parameter *p,
-                           const ckpt_tensor *tensor, ckpt_dtype dtype, ckpt_error *err) {
+                           const ckpt_tensor *tensor, const ckpt_parameter_place *at, ckpt_error *err) {
   ckpt_expr *expr;
+  const ckpt_dtype dtype = dtype_of(at);
   CKPT_TRY(check_shape(p, tensor, err));
+  if (at->is_turned) {
+    CKPT_TRY(ckpt_model_turned(&expr, &plan->arena, index, tensor, err));
+    return ckpt_plan_add(plan, sink, p->name, expr, err);
+  }
   CKPT_TRY(ckpt_expr_read(&expr, plan, index, tensor, err));
   if (tensor->dtype != CKPT_F32) CKPT_TRY(ckpt_refuse_quantized(index, tensor, false, err));
   if (tensor->dtype != dtype) CKPT_TRY(ckpt_expr_cast(&expr, plan, expr, dtype, err));
@@ -177,8 +193,7 @@ static ckpt_status add_rows(ckpt_plan *plan, uint32_t sink, const memory_sink *t
       n_more++;
       continue;
     }
-    CKPT_TRY(
-        ckpt_fail_at(add_row(plan, sink, index, p, tensor, dtype_of(&target->places[i]), err), err, NULL, p->name));
+    CKPT_TRY(ckpt_fail_at(add_row(plan, sink, index, p, tensor, &target->places[i], err), err, NULL, p->name));
   }
   *n_missing = n_more;
   if (missing == NULL || allow_missing) return CKPT_OK;

@@ -54,6 +54,7 @@ typedef struct ckpt_model {
 typedef struct ckpt_parameter_place {
   void *weights, *gradients;
   ckpt_dtype dtype;  /* of weights as they lie; NONE: reals. Else bf16, f16 or a block type, on the CPU alone */
+  bool is_turned;    /* blocks of a matrix that the model has transposed: they lie as (out, in), of a linear alone */
   bool is_part;      /* of loading: only these elements are kept, and weights has room for them alone */
   uint64_t first, n; /* as above */
 } ckpt_parameter_place;
@@ -96,6 +97,10 @@ ckpt_status ckpt_model_load(float *flat, const ckpt_model *model, const ckpt_ind
 /* The same into places, by the table's numbers; each gets its dtype. */
 ckpt_status ckpt_model_load_places(const ckpt_parameter_place *places, const ckpt_model *model, const ckpt_index *index,
                                    const ckpt_load_options *options, uint32_t *n_missing, ckpt_error *err);
+
+/* The blocks that a tensor is the transpose of, dequantized; NULL: it is something else. In the arena. */
+ckpt_status ckpt_model_turned(ckpt_expr **out, ckpt_arena *arena, const ckpt_index *index, const ckpt_tensor *tensor,
+                              ckpt_error *err);
 
 /* The tensor of an index that a parameter is loaded from, under one of its names; NULL: there is none. */
 const ckpt_tensor *ckpt_model_tensor(const ckpt_index *index, const ckpt_parameter *p);

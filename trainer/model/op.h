@@ -18,6 +18,7 @@ typedef struct ckpt_tape_call {
   size_t n_tokens;
   void *in[CKPT_TAPE_MAX_IN], *out[CKPT_TAPE_MAX_OUT], *parameters[CKPT_TAPE_MAX_PARAMETERS];
   ckpt_dtype dtypes[CKPT_TAPE_MAX_PARAMETERS]; /* of parameters as they lie; NONE: reals */
+  bool is_turned;                              /* parameter 0 lies transposed */
   void *scratch, *state;
   ckpt_axis_group *const *axes; /* of the mesh */
   size_t loss_rows;
@@ -70,7 +71,7 @@ typedef struct ckpt_tape_op {
 #include "trainer/model/tape_ops.def"
 #undef CKPT_TAPE_OP
 
-extern const ckpt_tape_op *const ckpt_tape_ops[CKPT_N_TAPE_OPS];
+extern const ckpt_tape_op *const ckpt_tape_ops[CKPT_N_TAPE_OPS]; /* every row, by its number */
 
 /* EUNSUPPORTED, with the row's name and the slot's, where a row lacks what a tape needs. */
 ckpt_status ckpt_tape_check_op(const ckpt_tape_op *op, bool needs_backward, ckpt_error *err);

@@ -11,6 +11,7 @@
 #include "kernels/ref/tape/tape_kernels.h"
 #include "libckpt/base/arena.h"
 
+/* Axes of a value; what an entry may have of each. */
 enum { CKPT_TAPE_MAX_RANK = 3, CKPT_TAPE_MAX_IN = 5, CKPT_TAPE_MAX_PARAMETERS = 4, CKPT_TAPE_MAX_OUT = 3 };
 #define CKPT_NO_VALUE UINT32_MAX
 #define CKPT_NO_PARAMETER UINT32_MAX

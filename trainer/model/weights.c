@@ -8,27 +8,46 @@
 #include "libckpt/base/checked.h"
 #include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
+#include "libckpt/plan/op.h"
 #include "trainer/model/op.h"
 
 enum { ALIGNMENT = 64 };
 
-/* Whether all that reads a parameter takes it as it is stored. */
-static bool may_be_stored(const ckpt_model *model, const ckpt_parameter *p) {
+/* Whether all that reads a parameter takes it as it is stored, and turned. */
+static bool may_be_stored(const ckpt_model *model, const ckpt_parameter *p, bool is_turned) {
   for (uint32_t i = 0; i < model->tape.n_entries; i++) {
     const ckpt_tape_entry *entry = &model->tape.entries[i];
-    for (uint32_t k = 0; k < entry->n_parameters; k++)
-      if (entry->parameters[k] == p->value && (ckpt_tape_ops[entry->op]->stored_parameters >> k & 1) == 0) return false;
+    for (uint32_t k = 0; k < entry->n_parameters; k++) {
+      if (entry->parameters[k] != p->value) continue;
+      if ((ckpt_tape_ops[entry->op]->stored_parameters >> k & 1) == 0) return false;
+      if (is_turned && entry->op != CKPT_OP_linear) return false;
+    }
   }
   return true;
 }
 
-static ckpt_dtype choose(const ckpt_model *model, const ckpt_parameter *p, const ckpt_index *index) {
+static bool is_kept(ckpt_dtype dtype) {
+  if (dtype != CKPT_BF16 && dtype != CKPT_F16 && !ckpt_dtype_is_block(dtype)) return false;
+  return ckpt_backend_can_read(&ckpt_backend_cpu, dtype, CKPT_F32);
+}
+
+static ckpt_status choose(ckpt_parameter_place *out, const ckpt_model *model, const ckpt_parameter *p,
+                          const ckpt_index *index, ckpt_error *err) {
   const ckpt_tensor *tensor = ckpt_model_tensor(index, p);
-  if (tensor == NULL || p->rank != 2) return CKPT_DTYPE_NONE;
-  const bool is_kept = tensor->dtype == CKPT_BF16 || tensor->dtype == CKPT_F16 || ckpt_dtype_is_block(tensor->dtype);
-  if (!is_kept || !ckpt_backend_can_read(&ckpt_backend_cpu, tensor->dtype, CKPT_F32)) return CKPT_DTYPE_NONE;
-  if (p->shape[1] % ckpt_dtype_get(tensor->dtype)->block_elements != 0) return CKPT_DTYPE_NONE;
-  return may_be_stored(model, p) ? tensor->dtype : CKPT_DTYPE_NONE;
+  ckpt_arena arena;
+  ckpt_expr *blocks = NULL;
+  if (tensor == NULL || tensor->rank != 2 || p->rank != 2) return CKPT_OK;
+  ckpt_arena_init(&arena, UINT64_MAX);
+  const ckpt_status status = ckpt_model_turned(&blocks, &arena, index, tensor, err);
+  const bool is_turned = blocks != NULL && is_kept((ckpt_dtype)blocks->dtype) && may_be_stored(model, p, true);
+  if (is_turned) {
+    out->is_turned = true;
+    out->dtype = (ckpt_dtype)blocks->dtype;
+  } else if (is_kept(tensor->dtype) && may_be_stored(model, p, false)) {
+    out->dtype = tensor->dtype;
+  }
+  ckpt_arena_free(&arena);
+  return status;
 }
 
 /* Dtypes, and offsets in `offsets`. */
@@ -37,7 +56,7 @@ static ckpt_status lay_out(ckpt_weights *w, uint64_t *offsets, const ckpt_model 
   for (uint32_t i = 0; i < model->n_parameters; i++) {
     const ckpt_parameter *p = &model->parameters[i];
     uint64_t n_bytes;
-    w->places[i].dtype = choose(model, p, index);
+    CKPT_TRY(choose(&w->places[i], model, p, index, err));
     offsets[i] = w->n_bytes;
     if (!ckpt_dtype_bytes(w->places[i].dtype == CKPT_DTYPE_NONE ? CKPT_F32 : w->places[i].dtype, p->n_elements,
                           &n_bytes) ||

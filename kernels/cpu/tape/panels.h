@@ -16,16 +16,20 @@ typedef struct operand {
   const void *at;
   ckpt_dtype dtype, wanted; /* wanted: f32 or bf16 */
   bool rounds;              /* to bf16, whatever is wanted */
+  bool is_turned;           /* it lies as the transpose: rows are its columns */
   size_t rows, columns, stride, first;
   size_t panel_bytes; /* 0: it is taken as it lies */
 } operand;
+
+/* Rows that are turned at once: a line of the panel's. */
+enum { TURNED = 16 };
 
 /* A size in whole lines of 64 bytes. */
 static inline size_t whole_lines(size_t n_bytes) { return (n_bytes + 63) / 64 * 64; }
 
 /* Whether it needs a panel, and how large. */
 static inline void make_operand(operand *o, size_t element_bytes) {
-  const bool is_ready = o->dtype == o->wanted && (!o->rounds || o->wanted == CKPT_BF16);
+  const bool is_ready = o->dtype == o->wanted && (!o->rounds || o->wanted == CKPT_BF16) && !o->is_turned;
   o->panel_bytes = is_ready ? 0 : whole_lines(o->rows * o->columns * element_bytes);
 }
 
@@ -55,7 +59,8 @@ static inline void round_to_bf16(uint16_t *restrict out, const float *restrict x
 static inline const float *widen_row(const operand *o, size_t r, float *row) {
   const ckpt_dtype_row *type = ckpt_dtype_get(o->dtype);
   const size_t unit = type->block_elements, begin = o->first / unit * unit;
-  const size_t end = (o->first + o->columns + unit - 1) / unit * unit;
+  const size_t n_columns = o->is_turned ? o->rows : o->columns;
+  const size_t end = (o->first + n_columns + unit - 1) / unit * unit;
   const char *from = (const char *)o->at + (r * o->stride + begin) / unit * type->block_bytes;
   ckpt_cast_stats ignored = {0};
   if (o->dtype == CKPT_F32) return (const float *)(const void *)from;
@@ -80,24 +85,45 @@ static inline void fill_panel(const operand *o, void *panel, float *row) {
   }
 }
 
+/* The same of what lies as the transpose; rows are for TURNED rows of it in f32. */
+static inline void fill_turned(const operand *o, void *panel, float *rows) {
+  for (size_t first = 0; first < o->columns; first += TURNED) {
+    const size_t n = o->columns - first < TURNED ? o->columns - first : TURNED;
+    const float *at[TURNED];
+    for (size_t j = 0; j < n; j++) at[j] = widen_row(o, first + j, rows + j * o->rows);
+    for (size_t r = 0; r < o->rows; r++) {
+      float line[TURNED];
+      for (size_t j = 0; j < n; j++) line[j] = at[j][r];
+      if (o->wanted == CKPT_BF16)
+        round_to_bf16((uint16_t *)panel + r * o->columns + first, line, n);
+      else if (o->rounds)
+        round_to_f32((float *)panel + r * o->columns + first, line, n);
+      else
+        memcpy((float *)panel + r * o->columns + first, line, n * sizeof *line);
+    }
+  }
+}
+
 /* The product; has_bf16: one in bf16 is made of bf16, not of f32 that are rounded to it. */
 static inline ckpt_status multiply_panels_as(const ckpt_gemm *gemm, bool has_bf16, ckpt_error *err) {
+  enum { MOST_IN_A_BLOCK = 256 };
   ckpt_gemm g = *gemm;
   const bool is_native = g.is_bf16 && has_bf16;
   const size_t element_bytes = is_native ? sizeof(uint16_t) : sizeof(float);
   const ckpt_dtype wanted = is_native ? CKPT_BF16 : CKPT_F32;
   operand a = {.at = g.a, .dtype = CKPT_F32, .wanted = wanted, .rounds = g.is_bf16, .stride = g.lda};
   operand b = {.at = g.b, .wanted = wanted, .rounds = g.is_bf16, .stride = g.ldb, .first = g.b_first};
+  b.is_turned = g.is_b_turned;
   a.rows = g.is_a_transposed ? g.k : g.m, a.columns = g.is_a_transposed ? g.m : g.k;
   b.rows = g.is_b_transposed ? g.n : g.k, b.columns = g.is_b_transposed ? g.k : g.n;
   b.dtype = g.b_dtype == CKPT_DTYPE_NONE ? CKPT_F32 : g.b_dtype;
   make_operand(&a, element_bytes);
   if (b.dtype == CKPT_BF16) b.rounds = false; /* nothing is left to round */
   make_operand(&b, element_bytes);
+  size_t row_elements = (a.columns > b.columns ? a.columns : b.columns) + 2 * MOST_IN_A_BLOCK;
+  if (b.is_turned && row_elements < TURNED * b.rows) row_elements = TURNED * b.rows;
   if (a.panel_bytes + b.panel_bytes != 0) {
-    enum { MOST_IN_A_BLOCK = 256 };
-    const size_t row_bytes = (a.columns > b.columns ? a.columns : b.columns) + 2 * MOST_IN_A_BLOCK;
-    char *panels = ckpt_gemm_scratch(a.panel_bytes + b.panel_bytes + row_bytes * sizeof(float));
+    char *panels = ckpt_gemm_scratch(a.panel_bytes + b.panel_bytes + row_elements * sizeof(float));
     if (panels == NULL) return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "no memory for panels of a product");
     float *row = (float *)(void *)(panels + a.panel_bytes + b.panel_bytes);
     if (a.panel_bytes != 0) {
@@ -105,7 +131,10 @@ static inline ckpt_status multiply_panels_as(const ckpt_gemm *gemm, bool has_bf1
       g.a = panels, g.lda = a.columns;
     }
     if (b.panel_bytes != 0) {
-      fill_panel(&b, panels + a.panel_bytes, row);
+      if (b.is_turned)
+        fill_turned(&b, panels + a.panel_bytes, row);
+      else
+        fill_panel(&b, panels + a.panel_bytes, row);
       g.b = panels + a.panel_bytes, g.ldb = b.columns;
     }
   }

@@ -46,12 +46,18 @@ TEST_P(StoredProduct, HasTheBitsOfItsF32) {
   const ckpt_dtype dtype = GetParam();
   const size_t m = 100, n = 768, k = 256;
   const Floats a = Normal(m * k, 1), bias = Normal(n, 3);
-  for (bool is_transposed : {true, false}) {
+  for (int how = 0; how < 3; how++) { /* transposed, not, and not but stored as the transpose */
+    const bool is_transposed = how == 0, is_turned = how == 2;
     const size_t ldb = is_transposed ? k : n;
-    const std::vector<uint8_t> stored = Stored(dtype, Normal(n * k, 2), ldb);
+    const std::vector<uint8_t> stored = Stored(dtype, Normal(n * k, 2), is_turned ? k : ldb);
     Floats b(n * k);
     ckpt_cast_stats stats = {};
     ckpt_backend_read(&ckpt_backend_cpu, CKPT_F32, b.data(), dtype, stored.data(), n * k, &stats);
+    if (is_turned) {
+      const Floats rows = b;
+      for (size_t i = 0; i < n; i++)
+        for (size_t j = 0; j < k; j++) b[j * n + i] = rows[i * k + j];
+    }
     for (bool is_bf16 : {false, true}) {
       std::vector<Floats> c;
       for (uint32_t n_threads : {1, 3}) {
@@ -64,13 +70,14 @@ TEST_P(StoredProduct, HasTheBitsOfItsF32) {
           g.a = a.data(), g.lda = k, g.ldb = ldb, g.c = c.back().data(), g.ldc = n, g.bias = bias.data();
           g.b = is_stored ? static_cast<const void *>(stored.data()) : b.data();
           g.b_dtype = is_stored ? dtype : CKPT_DTYPE_NONE;
+          if (is_stored && is_turned) g.is_b_turned = true, g.ldb = k;
           EXPECT_EQ(device->table->gemm(device, &g, nullptr), CKPT_OK);
         }
         ckpt_device_free(device);
       }
       for (size_t i = 1; i < c.size(); i++)
         EXPECT_EQ(memcmp(c[0].data(), c[i].data(), m * n * sizeof(float)), 0)
-            << i << (is_transposed ? ", transposed" : "") << (is_bf16 ? ", bf16" : "");
+            << i << ", " << how << (is_bf16 ? ", bf16" : "");
     }
   }
 }
