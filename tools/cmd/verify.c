@@ -26,8 +26,6 @@ static ckpt_status check_args(ckpt_verification *v, ckpt_error *err) {
     if (ckpt_args_has(v->args, "headers") && ckpt_args_has(v->args, payload[i]))
       return ckpt_args_fail(v->args, err, "--headers reads no tensor, --%s needs them", payload[i]);
   const ckpt_arg *moved = ckpt_args_get(v->args, "input");
-  if (moved != NULL && !ckpt_args_has(v->args, "receipt"))
-    return ckpt_args_fail(v->args, err, "--input %s is for --receipt, whose inputs it finds", moved->text);
   if (moved != NULL && strchr(moved->text, '=') == NULL)
     return ckpt_args_fail(v->args, err, "--input '%s' is not OLD=NEW", moved->text);
   v->has_digest = digest != NULL;
