@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "kernels/ref/cast/float_format.h"
+#include "kernels/ref/product/product.h"
 #include "kernels/ref/quant/quant.h"
 #include "libckpt/base/dtype.h"
 
@@ -26,4 +27,5 @@ const ckpt_backend ckpt_backend_reference = {.name = "reference",
                                              .can_quantize = ckpt_can_quantize,
                                              .uses_importance = ckpt_uses_importance,
                                              .quantize = ckpt_quantize,
-                                             .dequantize = ckpt_dequantize};
+                                             .dequantize = ckpt_dequantize,
+                                             .product = ckpt_product_reference};
