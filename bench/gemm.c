@@ -1,11 +1,12 @@
 /* gemm.c - how much of a model's pass its matrix products alone would take.
  *
- *   gemm gpt2|llama ROWS LENGTH THREADS [PASSES]
+ *   gemm gpt2|llama ROWS LENGTH THREADS [PASSES [f32|bf16]]
  *
  * Runs a forward and a training pass of GPT-2 124M, or of a Llama of 100M, with random weights, and then the products
  * of that pass alone: the same shapes, cut the same way, by the same library and threads; attention's products over the
  * causal half are among them, as products of heads. Prints tokens a second and the share, of time and of processor time
- * (which others on the machine disturb less). Best of PASSES (3). */
+ * (which others on the machine disturb less). Best of PASSES (3). Products of bf16 that oneDNN is given as rounded f32
+ * are replayed as those of f32, without the rounding. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,9 +51,10 @@ enum { MAX_CALLS = 4096 };
 static ckpt_gemm calls[MAX_CALLS];
 static size_t n_calls;
 static const ckpt_device_table *real_table;
+static bool has_bf16; /* oneDNN is given bf16 */
 
 static ckpt_status remember(ckpt_device *device, const ckpt_gemm *gemm, ckpt_error *err) {
-  if (n_calls < MAX_CALLS) calls[n_calls++] = *gemm;
+  if (n_calls < MAX_CALLS) calls[n_calls] = *gemm, calls[n_calls++].is_bf16 = gemm->is_bf16 && has_bf16;
   return real_table->gemm(device, gemm, err);
 }
 
@@ -118,7 +120,9 @@ int main(int argc, char **argv) {
   const char *config = strcmp(argv[1], "gpt2") == 0 ? gpt2 : llama;
   const uint32_t rows = (uint32_t)strtoul(argv[2], NULL, 10), length = (uint32_t)strtoul(argv[3], NULL, 10);
   const int n_passes = argc > 5 ? (int)strtol(argv[5], NULL, 10) : 3;
-  const ckpt_model_options model_options = {.struct_size = sizeof model_options, .needs_backward = true};
+  const ckpt_model_options model_options = {.struct_size = sizeof model_options,
+                                            .needs_backward = true,
+                                            .is_bf16 = argc > 6 && strcmp(argv[6], "bf16") == 0};
   ckpt_model *model;
   ckpt_device *device;
   ckpt_executor *x;
@@ -129,6 +133,7 @@ int main(int argc, char **argv) {
   table.gemm = remember;
   device->table = &table;
   kernels = device->kernels;
+  has_bf16 = strcmp(kernels->name, "avx512-bf16") == 0;
   const ckpt_executor_options options = {
       .struct_size = sizeof options, .max_rows = rows, .max_length = length, .device = device, .has_backward = true};
   if (ckpt_executor_new(&x, model, &options, NULL) != CKPT_OK) return 1;
@@ -141,7 +146,8 @@ int main(int argc, char **argv) {
   int32_t *ids = calloc((size_t)rows * length + 1, sizeof *ids);
   for (size_t i = 0; i < (size_t)rows * length; i++) ids[i] = (int32_t)(i * 7919 % 30000);
   const ckpt_token_batch batch = {.n_rows = rows, .length = length, .ids = ids, .targets = ids};
-  printf("%s B%uxT%u, %s threads, %s\n", argv[1], rows, length, argv[4], kernels->name);
+  printf("%s B%uxT%u, %s threads, %s, %s\n", argv[1], rows, length, argv[4], kernels->name,
+         model_options.is_bf16 ? "bf16" : "f32");
   measure(x, device, model, &batch, false, n_passes);
   measure(x, device, model, &batch, true, n_passes);
   device->table = real_table;

@@ -28,6 +28,7 @@ static int run_verb(const char *name, int argc, char **argv) {
   ckpt_error err = {0};
   bool json = ckpt_args_says(argc, argv, "--json");
   if (ckpt_verb_get(&verb, name, &err) != CKPT_OK) return ckpt_report_failure(json, &err);
+  ckpt_option_names_of(verb);
   if (ckpt_args_parse(&args, verb, argc, argv, &err) != CKPT_OK) return ckpt_report_failure(json, &err);
   int status = CKPT_EXIT_DONE;
   if (args->help && json)

@@ -216,7 +216,7 @@ static ckpt_status check_size(ckpt_findings *findings, const ckpt_index *index, 
       ckpt_findings_add(findings, err, CKPT_PROBLEM, ckpt_source_path(index->source, index->graph->file), NULL,
                         "a model of %llu bytes, and %llu are what protobuf reads: onnx and ONNX Runtime cannot load it",
                         (unsigned long long)n, (unsigned long long)CKPT_ONNX_MAX_MODEL),
-      findings, "ckpt convert %external_data", NULL);
+      findings, "%external_data", NULL);
 }
 
 ckpt_status ckpt_onnx_verify(struct ckpt_findings *findings, const ckpt_index *index, const ckpt_run_options *run,

@@ -11,6 +11,7 @@
 
 #include <string.h>
 
+#include "kernels/cpu/lora/lora.h"
 #include "kernels/cpu/product/product.h"
 #include "kernels/cpu/quant/quant.h"
 #include "kernels/cpu/sha256/sha256.h"
@@ -159,4 +160,5 @@ const ckpt_backend ckpt_backend_cpu = {.name = "cpu",
                                        .quantize = ckpt_quant_cpu_quantize,
                                        .dequantize = ckpt_quant_cpu_dequantize,
                                        .product = ckpt_product_cpu,
+                                       .lora = ckpt_lora_cpu,
                                        .hash_leaves = ckpt_sha256_leaves};

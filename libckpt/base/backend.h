@@ -41,6 +41,28 @@ typedef struct ckpt_product {
   size_t m, n, k, c_row, a_row, a_column, b_row;
 } ckpt_product;
 
+/* One low-rank update of a matrix of f32: scale * output (n_rows x rank) x input (rank x width), row-major. */
+typedef struct ckpt_lora_update {
+  const float *output, *input;
+  size_t rank;
+  float scale;
+} ckpt_lora_update;
+
+/* Squares that are summed up in f64, of one row: of what the updates add to it, and of its base. */
+typedef struct ckpt_lora_squares {
+  double added, base;
+} ckpt_lora_squares;
+
+/* n_rows rows of a matrix with its updates. */
+typedef struct ckpt_lora_rows {
+  const float *base;
+  float *out;
+  size_t n_rows, width;
+  const ckpt_lora_update *updates;
+  uint32_t n_updates;
+  ckpt_lora_squares *squares; /* of each row, or NULL */
+} ckpt_lora_rows;
+
 struct ckpt_backend {
   const char *name;
   /* Whether src can be cast to dst. */
@@ -62,6 +84,9 @@ struct ckpt_backend {
   void (*dequantize)(ckpt_dtype dtype, float *dst, const void *src, size_t n_elements);
   /* Each element sums k in order, without contraction. */
   void (*product)(const ckpt_product *p);
+  /* out = base + sum over updates of scale * product: k in order, no contraction, updates added up in their order from
+   * zero before the base is. kernels/ref/lora says in which order squares are summed up. */
+  void (*lora)(const ckpt_lora_rows *rows);
   /* SHA-256 of the first of n whole leaves (digest.h): as many as it hashes faster than OpenSSL. Returns their number.
    * The reference has none: OpenSSL hashes every leaf. */
   size_t (*hash_leaves)(const uint8_t *const *leaves, size_t n, uint8_t (*digests)[32]);

@@ -346,6 +346,21 @@ static void turn_signs(uint8_t *bytes, size_t n_bytes, uint32_t unit_bytes, uint
   for (size_t i = unit_bytes; i <= n_bytes; i += unit_bytes, number++) bytes[i - 1] ^= signs[number % 2];
 }
 
+/* Bytes that stand in a file as they are. Those of a record are summed up a piece at a time, while it is in the core's
+ * cache. */
+static ckpt_status read_plain(ckpt_reader *reader, const ckpt_extent *extent, uint64_t at, uint8_t *dst, size_t n_bytes,
+                              ckpt_error *err) {
+  enum { PIECE = 256 << 10 };
+  const size_t n_most = reader->checks == NULL ? n_bytes : PIECE;
+  for (size_t n; n_bytes != 0; at += n, dst += n, n_bytes -= n) {
+    n = n_bytes < n_most ? n_bytes : n_most;
+    CKPT_TRY(ckpt_source_read(reader->source, extent->file, extent->offset + at, dst, n, err));
+    if (reader->checks != NULL)
+      CKPT_TRY(ckpt_record_checks_take(reader->checks, reader->source, extent, NULL, at, dst, n, err));
+  }
+  return CKPT_OK;
+}
+
 /* Bytes as they are stored, and the archive's record that they are of, if any. */
 static ckpt_status read_content(ckpt_reader *reader, const ckpt_extent *extent, uint32_t unit_bytes, uint64_t at,
                                 void *dst, size_t n_bytes, ckpt_record *record, ckpt_error *err) {
@@ -358,7 +373,7 @@ static ckpt_status read_content(ckpt_reader *reader, const ckpt_extent *extent, 
   } else if (of.decoder != NULL) {
     CKPT_TRY(read_sequential(reader, &of, unit_bytes, at, dst, n_bytes, err));
   } else {
-    CKPT_TRY(ckpt_source_read(reader->source, extent->file, extent->offset + at, dst, n_bytes, err));
+    return read_plain(reader, extent, at, dst, n_bytes, err);
   }
   if (reader->checks == NULL) return CKPT_OK;
   return ckpt_record_checks_take(reader->checks, reader->source, extent, row == NULL ? NULL : record, at, dst, n_bytes,

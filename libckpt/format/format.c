@@ -51,24 +51,25 @@ ckpt_caps ckpt_caps_of(const ckpt_index *index) {
   return format == NULL ? (ckpt_caps){0} : format->caps;
 }
 
-static ckpt_status add_loss(ckpt_losses *losses, bool by_include, ckpt_error *err, const char *format, va_list args) {
+static ckpt_status add_loss(ckpt_losses *losses, ckpt_loss_kind kind, ckpt_error *err, const char *format,
+                            va_list args) {
   if (losses->n == losses->capacity) {
     uint32_t capacity = losses->capacity == 0 ? 8 : 2 * losses->capacity;
     const char **texts = ckpt_arena_array(losses->arena, capacity, sizeof *texts);
-    bool *marks = ckpt_arena_array(losses->arena, capacity, sizeof *marks);
+    uint8_t *marks = ckpt_arena_array(losses->arena, capacity, sizeof *marks);
     CKPT_TRY_ALLOC(texts, err);
     CKPT_TRY_ALLOC(marks, err);
     if (losses->n != 0) memcpy(texts, losses->texts, losses->n * sizeof *texts);
-    if (losses->n != 0) memcpy(marks, losses->by_include, losses->n * sizeof *marks);
+    if (losses->n != 0) memcpy(marks, losses->kinds, losses->n * sizeof *marks);
     losses->texts = texts;
-    losses->by_include = marks;
+    losses->kinds = marks;
     losses->capacity = capacity;
   }
   char text[512];
   vsnprintf(text, sizeof text, format, args);
   const char *copy = ckpt_arena_copy(losses->arena, text);
   CKPT_TRY_ALLOC(copy, err);
-  losses->by_include[losses->n] = by_include;
+  losses->kinds[losses->n] = (uint8_t)kind;
   losses->texts[losses->n++] = copy;
   return CKPT_OK;
 }
@@ -76,7 +77,7 @@ static ckpt_status add_loss(ckpt_losses *losses, bool by_include, ckpt_error *er
 ckpt_status ckpt_losses_add(ckpt_losses *losses, ckpt_error *err, const char *format, ...) {
   va_list args;
   va_start(args, format);
-  ckpt_status status = add_loss(losses, false, err, format, args);
+  ckpt_status status = add_loss(losses, CKPT_LOSS_ANY, err, format, args);
   va_end(args);
   return status;
 }
@@ -84,7 +85,15 @@ ckpt_status ckpt_losses_add(ckpt_losses *losses, ckpt_error *err, const char *fo
 ckpt_status ckpt_losses_add_by_include(ckpt_losses *losses, ckpt_error *err, const char *format, ...) {
   va_list args;
   va_start(args, format);
-  ckpt_status status = add_loss(losses, true, err, format, args);
+  ckpt_status status = add_loss(losses, CKPT_LOSS_BY_INCLUDE, err, format, args);
+  va_end(args);
+  return status;
+}
+
+ckpt_status ckpt_losses_add_alone(ckpt_losses *losses, ckpt_error *err, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  ckpt_status status = add_loss(losses, CKPT_LOSS_ALONE, err, format, args);
   va_end(args);
   return status;
 }

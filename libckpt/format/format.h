@@ -38,17 +38,25 @@ typedef struct ckpt_caps {
   uint32_t max_rank;
 } ckpt_caps;
 
+typedef enum ckpt_loss_kind {
+  CKPT_LOSS_ANY,
+  CKPT_LOSS_BY_INCLUDE, /* --include left it out, and another would have it */
+  CKPT_LOSS_ALONE       /* of one tensor, said in a line of its own */
+} ckpt_loss_kind;
+
 /* What normalize dropped or changed; texts are in the described index's arena. */
 typedef struct ckpt_losses {
   const char **texts; /* "exp_avg 30.4 GB", "3 objects", "alias lm_head.weight (kept as model.embed_tokens.weight)" */
-  bool *by_include;   /* of each: whether --include left it out, and another would have it */
+  uint8_t *kinds;     /* of each: ckpt_loss_kind */
   uint32_t n, capacity;
   ckpt_arena *arena;
 } ckpt_losses;
 
-/* Adds a loss; of the second kind, one that --include left out. */
+/* Adds a loss; of the second kind, one that --include left out; of the third, one of a single tensor. */
 ckpt_status ckpt_losses_add(ckpt_losses *losses, ckpt_error *err, const char *format, ...) CKPT_PRINTF(3, 4);
 ckpt_status ckpt_losses_add_by_include(ckpt_losses *losses, ckpt_error *err, const char *format, ...)
+    CKPT_PRINTF(3, 4); /* as above */
+ckpt_status ckpt_losses_add_alone(ckpt_losses *losses, ckpt_error *err, const char *format, ...)
     CKPT_PRINTF(3, 4); /* as above */
 
 /* Tensors that a checkpoint holds once more, as a checkpoint of their own, and the words for them. Borrowed. */

@@ -85,9 +85,12 @@ typedef struct ckpt_archive {
   const char *name; /* of the item or tensor */
   uint64_t offset, n_bytes;
   uint32_t file;
-  bool is_zstd;            /* compressed as a whole */
-  const ckpt_object *root; /* content of an item that may be copied byte for byte; or NULL */
-  ckpt_source *source;     /* of a description that takes it from elsewhere; NULL: the index's own; borrowed */
+  bool is_zstd;                     /* compressed as a whole */
+  const ckpt_object *root;          /* content of an item that may be copied byte for byte; or NULL */
+  ckpt_source *source;              /* of a description that takes it from elsewhere; NULL: the index's own; borrowed */
+  uint64_t n_same;                  /* bytes of its record that are taken to be another's by their CRC-32; 0: none */
+  uint64_t own_offset, same_offset; /* of them, here and there */
+  uint32_t same_file;
 } ckpt_archive;
 
 struct ckpt_graph; /* the format's own */

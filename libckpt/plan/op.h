@@ -17,6 +17,7 @@
 
 #include "libckpt/base/arena.h"
 #include "libckpt/base/backend.h"
+#include "libckpt/base/exact_sum.h"
 #include "libckpt/index/index.h"
 
 typedef enum ckpt_rule {
@@ -38,6 +39,23 @@ static inline uint64_t ckpt_n_partials(uint64_t n_elements) {
   return n_elements / CKPT_REDUCE_ELEMENTS + (n_elements % CKPT_REDUCE_ELEMENTS != 0);
 }
 
+/* What low-rank updates did to values: the same whatever the tiles, since sums are exact. */
+typedef struct ckpt_update_stats {
+  ckpt_exact_sum added, base; /* squares of what was added, and of the values that it was added to */
+  uint64_t n;                 /* values */
+  uint64_t n_same;            /* of these as before, once they are rounded to the dtype that the update is for */
+  uint64_t n_same_f32;        /* the same as f32 */
+} ckpt_update_stats;
+
+/* Adds what happened to other values. */
+void ckpt_update_stats_add(ckpt_update_stats *into, const ckpt_update_stats *from);
+
+/* What operations did to values. */
+typedef struct ckpt_value_stats {
+  ckpt_cast_stats cast;
+  ckpt_update_stats update;
+} ckpt_value_stats;
+
 /* One tile's work. Buffers are packed; n_args and args follow the node's. */
 typedef struct ckpt_op_call {
   const ckpt_expr *node;
@@ -49,6 +67,7 @@ typedef struct ckpt_op_call {
   uint64_t begin, n_elements; /* of the output: flat range */
   bool is_finite;             /* an earlier operation found the first argument finite */
   ckpt_cast_stats *stats;     /* of the row; casts add to it */
+  ckpt_update_stats *update;  /* of the row; low-rank updates add to it; NULL: nobody asks */
 } ckpt_op_call;
 
 typedef struct ckpt_op {
@@ -144,6 +163,12 @@ ckpt_status ckpt_expr_apply_in(ckpt_expr **out, ckpt_arena *arena, const ckpt_op
                                ckpt_error *err);                                                        /* as above */
 ckpt_status ckpt_expr_dequantize_in(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *x, ckpt_error *err); /* as above */
 
+/* x with the rows of each of n_parts equal parts in another order: counted by two numbers, of which the second comes
+ * first then. It is computed on what x gives, so that a row that has x and one that has this compute x once. EINVAL for
+ * rows that cannot be counted so. */
+ckpt_status ckpt_expr_move_rows_in(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *x, uint64_t n_parts, uint64_t n_first,
+                                   uint64_t n_second, ckpt_error *err);
+
 /* An elementwise (or other) operation over args of equal shape, giving dtype: how tests and recipes apply ops. */
 ckpt_status ckpt_expr_apply(ckpt_expr **out, ckpt_plan *plan, const ckpt_op *op, ckpt_dtype dtype,
                             ckpt_expr *const *args, uint32_t n_args, const void *params, ckpt_error *err);
@@ -175,6 +200,11 @@ typedef struct ckpt_order_params {
 typedef struct ckpt_axis_params {
   uint32_t axis;
 } ckpt_axis_params;
+
+/* Of move_rows: the rows of each part are n_first * n_second chunks. */
+typedef struct ckpt_move_params {
+  uint64_t n_parts, n_first, n_second;
+} ckpt_move_params;
 
 /* Values of the statistics reductions (ops/stats.c, ops/compare.c); their arguments may have any dtype, complex ones
  * compared only with complex ones. */

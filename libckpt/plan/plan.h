@@ -32,6 +32,7 @@ typedef struct ckpt_row {
   uint32_t must_equal;   /* number of the row whose digest must be this one's, plus one; 0: of none */
   ckpt_digest digest;    /* after the run */
   ckpt_cast_stats stats; /* after the run: what casts did to values */
+  ckpt_update_stats *update; /* after the run: what low-rank updates did to them; NULL: nobody asks */
 } ckpt_row;
 
 typedef struct ckpt_output {
@@ -127,6 +128,7 @@ struct ckpt_plan {
   void **values; /* results of reductions */
   uint32_t n_values, value_capacity;
   bool wants_digests;   /* of every written row; default true */
+  bool wants_updates;   /* rows of low-rank updates say what these did (update) */
   bool wants_side_sums; /* SHA-256 of each carried file: what receipts record */
   bool allow_overflow;  /* counts damage by casts instead of failing */
   bool links;           /* outputs refer to the inputs' data and may be in the inputs' folders */

@@ -6,6 +6,17 @@
 /* Of a strip's arguments and results: the smallest of second-level caches. */
 #define STRIP_BYTES (UINT64_C(256) << 10)
 
+/* Rows that go together through an argument that each of them needs whole, however wide they are: for fewer it would
+ * come from memory again too often. */
+#define STRIP_ROWS_OF_WHOLE 48
+
+static bool has_whole(const ckpt_expr *node) {
+  if (node->op->whole_args != 0 && node->op->share_args == 0 && node->op->is_rowwise) return true;
+  for (uint32_t i = 0; i < node->n_args; i++)
+    if (has_whole(node->args[i])) return true;
+  return false;
+}
+
 /* Bytes that a row of node takes with all that it is made of; 0 where some rows of a tile alone do not give it. */
 static uint64_t strip_row_bytes(const ckpt_batch *batch, const ckpt_expr *node) {
   uint64_t n_bytes = node->op->is_check ? 0 : node->n_bytes / batch->n_rows;
@@ -33,15 +44,16 @@ static bool can_share(const ckpt_batch *batch, const ckpt_expr *node) {
 
 uint32_t ckpt_pieces_together(const ckpt_plan *plan, const ckpt_batch *batch, uint32_t first, const ckpt_expr **exprs,
                               uint32_t *next) {
-  const ckpt_expr *leader = plan->pieces[first].expr;
+  const ckpt_expr *leader = ckpt_expr_made(plan->pieces[first].expr);
   uint32_t n = 1, at;
   exprs[0] = leader;
   const bool shares = can_share(batch, leader);
-  for (*next = plan->pieces[first].next; shares && *next != UINT32_MAX; *next = plan->pieces[*next].next) {
-    const ckpt_expr *expr = plan->pieces[*next].expr;
+  for (*next = plan->pieces[first].next; *next != UINT32_MAX; *next = plan->pieces[*next].next) {
+    const ckpt_expr *expr = ckpt_expr_made(plan->pieces[*next].expr);
     for (at = 0; at < n && exprs[at] != expr;) at++;
     if (at < n) continue;
-    if (n == CKPT_MAX_TOGETHER || expr->n_args == 0 || expr->args[0] != leader->args[0] || !can_share(batch, expr))
+    if (!shares || n == CKPT_MAX_TOGETHER || expr->n_args == 0 || expr->args[0] != leader->args[0] ||
+        !can_share(batch, expr))
       break;
     exprs[n++] = expr;
   }
@@ -57,6 +69,8 @@ uint64_t ckpt_strip_rows(const ckpt_batch *batch, const ckpt_expr *const *exprs,
     const uint64_t n_bytes = strip_row_bytes(batch, exprs[i]);
     if (n_bytes > row_bytes) row_bytes = n_bytes;
   }
-  const uint64_t n_strip = row_bytes == 0 ? n_rows : STRIP_BYTES / row_bytes + (row_bytes > STRIP_BYTES);
+  uint64_t n_strip = row_bytes == 0 ? n_rows : STRIP_BYTES / row_bytes + (row_bytes > STRIP_BYTES);
+  for (uint32_t i = 0; i < n && n_strip < STRIP_ROWS_OF_WHOLE; i++)
+    if (has_whole(exprs[i])) n_strip = STRIP_ROWS_OF_WHOLE;
   return n_strip < n_rows ? n_strip : n_rows;
 }

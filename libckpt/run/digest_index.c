@@ -34,7 +34,7 @@ ckpt_status ckpt_digest_index(const ckpt_index *index, const ckpt_digest *const 
                     "differs from %s, to which config.json ties it (say \"%s\": false there, or leave one of them out, "
                     "so that the other stands for both)",
                     kept->name, tie_key(index, tied->name)),
-          err, "ckpt convert %exclude=$", tied->name);
+          err, "%exclude=$", tied->name);
       goto done;
     }
     entries[b].name = NULL;

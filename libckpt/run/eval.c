@@ -195,6 +195,11 @@ static void view_copy(const ckpt_tile *tile, const ckpt_leaf *leaf, const ckpt_v
     ckpt_view_copy(in, out, inner, held + lead, start + lead, units, order, leaf->unit_bytes);
 }
 
+static void add_stats(ckpt_value_stats *into, const ckpt_value_stats *from) {
+  ckpt_cast_stats_add(&into->cast, &from->cast);
+  if (from->update.n != 0) ckpt_update_stats_add(&into->update, &from->update);
+}
+
 static ckpt_status eval(ckpt_tile *tile, const ckpt_expr *node, bool is_whole, const void **out, ckpt_error *err);
 
 /* What the batch keeps of an argument that it needs whole. */
@@ -211,7 +216,7 @@ static ckpt_status keep(ckpt_tile *tile, ckpt_error *err) {
     if (batch->leaves[i].is_whole) CKPT_TRY(read_leaf(tile, i, err));
   for (uint32_t i = 0; i < batch->n_wholes; i++) {
     tile->n_pointers = 0;
-    tile->stats = (ckpt_cast_stats){0};
+    tile->stats = (ckpt_value_stats){0};
     ckpt_status status = eval(tile, batch->wholes[i].node, true, &tile->kept[i].bytes, err);
     CKPT_TRY(ckpt_fail_at(status, err, NULL, tile->plan->rows[batch->wholes[i].row].name));
     tile->kept[i].stats = tile->stats;
@@ -249,7 +254,7 @@ static ckpt_status eval_args(ckpt_tile *tile, const ckpt_expr *node, bool is_who
     } else if (whole && !is_whole) {
       const ckpt_kept *kept = find_kept(tile, node->args[i]);
       tile->pointers[base + i] = kept->bytes;
-      if (tile->number == 0 && tile->n_before == 0) ckpt_cast_stats_add(&tile->stats, &kept->stats); /* counted once */
+      if (tile->number == 0 && tile->n_before == 0) add_stats(&tile->stats, &kept->stats); /* counted once */
     } else {
       CKPT_TRY(eval(tile, node->args[i], whole, &tile->pointers[base + i], err));
     }
@@ -261,7 +266,8 @@ static ckpt_status eval_args(ckpt_tile *tile, const ckpt_expr *node, bool is_who
   call->n_elements_of = tile->counts + base;
   call->n_elements = ckpt_tile_elements(tile->batch, node, is_whole, tile->n_rows);
   call->begin = is_whole ? 0 : node->n_elements / tile->batch->n_rows * tile->first_row;
-  call->stats = &tile->stats;
+  call->stats = &tile->stats.cast;
+  call->update = tile->plan->wants_updates ? &tile->stats.update : NULL;
   return CKPT_OK;
 }
 
@@ -307,9 +313,9 @@ static ckpt_status eval(ckpt_tile *tile, const ckpt_expr *node, bool is_whole, c
 static ckpt_status eval_strip(ckpt_tile *tile, uint32_t n, uint64_t n_before, ckpt_error *err) {
   const void *shared = NULL;
   tile->n_pointers = 0;
-  tile->stats = (ckpt_cast_stats){0};
+  tile->stats = (ckpt_value_stats){0};
   if (n > 1) CKPT_TRY(eval(tile, tile->made[0].expr->args[0], false, &shared, err));
-  const ckpt_cast_stats stats = tile->stats;
+  const ckpt_value_stats stats = tile->stats;
   const uint64_t n_used = tile->n_used;
   bool is_finite = false;
   for (uint32_t i = 0; i < n; i++) {
@@ -325,7 +331,7 @@ static ckpt_status eval_strip(ckpt_tile *tile, uint32_t n, uint64_t n_before, ck
     if (made->expr->op->is_check && call.n_elements != 0)
       memcpy(out, call.args[0], made->expr->n_bytes / tile->batch->n_rows * tile->n_rows);
     is_finite = is_finite || made->expr->op->wants_finite;
-    ckpt_cast_stats_add(&made->stats, &tile->stats);
+    add_stats(&made->stats, &tile->stats);
   }
   return CKPT_OK;
 }
@@ -389,11 +395,27 @@ static ckpt_status reduce(ckpt_tile *tile, const ckpt_expr *node, const void **o
 /* The place of a piece among what the tile has; n_made where it has not. */
 static uint32_t find_made(const ckpt_tile *tile, uint32_t piece) {
   uint32_t i = 0;
-  while (i < tile->n_made && tile->made[i].expr != tile->plan->pieces[piece].expr) i++;
+  while (i < tile->n_made && tile->made[i].expr != ckpt_expr_made(tile->plan->pieces[piece].expr)) i++;
   return i;
 }
 
-bool ckpt_tile_has(const ckpt_tile *tile, uint32_t piece) { return find_made(tile, piece) != tile->n_made; }
+bool ckpt_tile_has(const ckpt_tile *tile, uint32_t piece) {
+  const ckpt_expr *expr = tile->plan->pieces[piece].expr;
+  return ckpt_expr_made(expr) == expr && find_made(tile, piece) != tile->n_made;
+}
+
+/* Rows of what was made, in another order, behind all that was made: where the last such ones were. */
+static ckpt_status move_rows(ckpt_tile *tile, const ckpt_expr *expr, const void **bytes, ckpt_error *err) {
+  const void *made = *bytes;
+  void *out = NULL;
+  tile->n_used = tile->n_made_bytes;
+  tile->n_pointers = 0;
+  ckpt_op_call call = {0};
+  CKPT_TRY(eval_args(tile, expr, false, made, &call, err));
+  CKPT_TRY(take(tile, expr->n_bytes / tile->batch->n_rows * tile->n_rows, &out, err));
+  *bytes = out;
+  return apply(tile, expr, &call, out, err);
+}
 
 ckpt_status ckpt_tile_eval(ckpt_tile *tile, uint32_t piece, const void **bytes, ckpt_error *err) {
   const ckpt_expr *expr = tile->plan->pieces[piece].expr, *exprs[CKPT_MAX_TOGETHER];
@@ -403,14 +425,15 @@ ckpt_status ckpt_tile_eval(ckpt_tile *tile, uint32_t piece, const void **bytes, 
     tile->n_used = tile->n_leaf_bytes;
     tile->n_pointers = 0;
     tile->n_made = 0;
-    tile->stats = (ckpt_cast_stats){0};
+    tile->stats = (ckpt_value_stats){0};
     if (expr->op->rule == CKPT_RULE_REDUCE) return reduce(tile, expr, bytes, err);
     n = ckpt_pieces_together(tile->plan, tile->batch, piece, exprs, &next);
     CKPT_TRY(eval_strips(tile, exprs, n, err));
     tile->n_made = n;
+    tile->n_made_bytes = tile->n_used;
     i = 0;
   }
   *bytes = tile->made[i].bytes;
   tile->stats = tile->made[i].stats;
-  return CKPT_OK;
+  return ckpt_expr_made(expr) == expr ? CKPT_OK : move_rows(tile, expr, bytes, err);
 }

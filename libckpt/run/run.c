@@ -207,10 +207,14 @@ static ckpt_status deliver(worker *w, const ckpt_piece *piece, const void *bytes
   return put(w, piece, &plan->outputs[row->sink], begin, n_units, bytes, (size_t)n_bytes, err);
 }
 
-static void merge_stats(run *r, ckpt_row *row, const ckpt_cast_stats *stats) {
-  if (stats->n_overflow + stats->n_nan_lost + stats->n_underflow == 0 && !stats->has_nonzero) return;
+static void merge_stats(run *r, ckpt_row *row, const ckpt_value_stats *stats) {
+  const ckpt_cast_stats *cast = &stats->cast;
+  const bool is_cast = cast->n_overflow + cast->n_nan_lost + cast->n_underflow != 0 || cast->has_nonzero;
+  const bool is_updated = row->update != NULL && stats->update.n != 0;
+  if (!is_cast && !is_updated) return;
   pthread_mutex_lock(&r->mutex);
-  ckpt_cast_stats_add(&row->stats, stats);
+  ckpt_cast_stats_add(&row->stats, cast);
+  if (is_updated) ckpt_update_stats_add(row->update, &stats->update);
   pthread_mutex_unlock(&r->mutex);
 }
 
@@ -355,7 +359,10 @@ static ckpt_status run_init(run *r, ckpt_error *err) {
                                       : aligned_alloc(64, (size_t)plan->workspace_bytes);
   if (r->workers == NULL || r->n_reduced == NULL || r->window == NULL || r->workspace == NULL)
     return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
-  for (uint32_t i = 0; i < plan->n_rows; i++) plan->rows[i].stats = (ckpt_cast_stats){0};
+  for (uint32_t i = 0; i < plan->n_rows; i++) {
+    plan->rows[i].stats = (ckpt_cast_stats){0};
+    if (plan->rows[i].update != NULL) *plan->rows[i].update = (ckpt_update_stats){0};
+  }
   for (uint32_t i = 0; i < plan->n_rows; i++)
     if (plan->rows[i].sink == CKPT_VALUE_SINK)
       memset(plan->values[plan->rows[i].value], 0, plan->rows[i].expr->op->value_bytes);

@@ -25,8 +25,10 @@ struct cublasLtContext {
 cublasStatus_t cublasLtCreate(cublasLtHandle_t *out) { return *out = new cublasLtContext{}, CUBLAS_STATUS_SUCCESS; }
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) { return delete handle, CUBLAS_STATUS_SUCCESS; }
 
-cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out, cublasComputeType_t, cudaDataType_t) {
-  return *out = new cublasLtMatmulDescOpaque_t, CUBLAS_STATUS_SUCCESS;
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out, cublasComputeType_t compute, cudaDataType_t) {
+  *out = new cublasLtMatmulDescOpaque_t;
+  (*out)->compute = compute;
+  return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc) { return delete desc, CUBLAS_STATUS_SUCCESS; }
 
@@ -91,6 +93,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t desc, const
   ckpt_gemm g = {};
   g.is_a_transposed = turns_b, g.is_b_transposed = turns_a;
   g.m = n, g.n = m, g.k = k;
+  g.is_bf16 = desc->compute == CUBLAS_COMPUTE_32F_FAST_16BF;
   g.a = b, g.lda = static_cast<size_t>(b_layout->stride);
   g.b = a, g.ldb = static_cast<size_t>(a_layout->stride);
   g.c = d, g.ldc = static_cast<size_t>(d_layout->stride);

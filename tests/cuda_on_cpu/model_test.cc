@@ -89,7 +89,8 @@ TEST_P(CudaModel, LossAndGradientsAreTheCpus) {
   EXPECT_LT(tape::Distance(gradients[1].data(), gradients[0].data(), n), kGradients);
 }
 
-TEST_P(CudaModel, PerplexityIsTheCpus) {
+// In bf16, against f32 on the same device: 0 on the CPU, 1 on the default, which is CUDA where it can be used.
+TEST_P(CudaModel, PerplexityAndDivergenceAreTheCpus) {
   std::vector<int32_t> ids = golden.Read<int32_t>("plain.ids", CKPT_I32);
   ckpt_perplexity_options options = {};
   options.ctx = 8, options.scoring = CKPT_SCORING_LLAMA, options.bos = -1;
@@ -97,18 +98,24 @@ TEST_P(CudaModel, PerplexityIsTheCpus) {
   for (int i = 0; i < 2; i++) {
     ckpt_runner_options with = {};
     with.max_rows = 1, with.max_length = 8, with.n_threads = 2, with.device = i == 0 ? "cpu" : nullptr;
-    ckpt_runner runner;
+    ckpt_runner runner, reference;
     ckpt_error err = {};
+    ASSERT_EQ(ckpt_runner_open(&reference, weights.index, &with, &err), CKPT_OK) << err.message;
+    with.is_bf16 = true;
     ASSERT_EQ(ckpt_runner_open(&runner, weights.index, &with, &err), CKPT_OK) << err.message;
-    EXPECT_STREQ(runner.device->table->name, i == 0 ? "cpu" : "cuda");  // the default, where it can be used
-    ASSERT_EQ(ckpt_perplexity_run(&result[i], runner.executor, nullptr, runner.model->vocabulary, ids.data(),
+    EXPECT_STREQ(runner.device->table->name, i == 0 ? "cpu" : "cuda");
+    ASSERT_EQ(ckpt_perplexity_run(&result[i], runner.executor, reference.executor, runner.model->vocabulary, ids.data(),
                                   ids.size(), &options, &err),
               CKPT_OK)
         << err.message;
     ckpt_runner_close(&runner);
+    ckpt_runner_close(&reference);
   }
   EXPECT_EQ(result[0].n_tokens, result[1].n_tokens);
-  EXPECT_NEAR(result[1].nll, result[0].nll, 1e-6 * result[0].nll);
+  EXPECT_NEAR(result[1].ref_ppl, result[0].ref_ppl, 1e-6 * result[0].ref_ppl);
+  EXPECT_NEAR(result[1].nll, result[0].nll, 1e-4 * result[0].nll);
+  EXPECT_GT(result[1].kl_mean, 0);
+  EXPECT_NEAR(result[1].kl_mean, result[0].kl_mean, 0.2 * result[0].kl_mean);
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, CudaModel, testing::Values("llama", "qwen2", "gpt2"));

@@ -2,11 +2,12 @@
 """Curves of the real Trainer on tiny models: what ckpt-train has to follow.
 
     make_training_curves.py         writes tests/data/training/{gpt2,llama,mistral,qwen2}/, rows.jsonl and curves.json
+    make_training_curves.py bf16           adds the curves of bf16 anew, from the folders as they are
     make_training_curves.py --smoothed     smoothed.json alone: label_smoothing_factor
 
 Rows come in the order of the file (train_sampling_strategy sequential); batches of 2, accumulated twice, the last ones of
 an epoch uneven. GPT-2's loss type is given, since the Trainer otherwise counts its targets wrongly. Made with torch 2.15
-and transformers 5.23 on CPU, in f32.
+and transformers 5.23 on CPU, in f32, and with bf16=True (autocast) for the curves of that name.
 """
 import json
 import os
@@ -72,14 +73,24 @@ def train(name, config, data):
     with torch.no_grad():
         for _, p in model.named_parameters():  # far from the initialization, so that every part shows
             p.add_(torch.randn_like(p) * 0.15)
-    model.loss_type = "ForCausalLM"
     folder = os.path.join(HERE, name)
     shutil.rmtree(folder, ignore_errors=True)
     model.save_pretrained(folder)
+    return run(model, data)
+
+
+def train_bf16(name, data):
+    folder = os.path.join(HERE, name)
+    return run(AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager"), data,
+               bf16=True)
+
+
+def run(model, data, **more):
+    model.loss_type = "ForCausalLM"
     keep = Keep()
     with tempfile.TemporaryDirectory() as out:
         arguments = TrainingArguments(output_dir=out, use_cpu=True, logging_steps=1, save_strategy="no", report_to=[],
-                                      remove_unused_columns=False, **ARGUMENTS)
+                                      remove_unused_columns=False, **ARGUMENTS, **more)
         trainer = Trainer(model=model, args=arguments, train_dataset=data, data_collator=collate, callbacks=[keep])
         trainer.train()
         evaluation = trainer.evaluate(data[:11])
@@ -106,14 +117,23 @@ def main():
         return
     os.makedirs(HERE, exist_ok=True)
     data = rows()
+    if sys.argv[1:] == ["bf16"]:
+        with open(os.path.join(HERE, "curves.json"), encoding="utf-8") as file:
+            curves = json.load(file)["curves"]
+    else:
+        curves = write_all(data)
+    curves.update((name + "-bf16", train_bf16(name, data)) for name in ("gpt2", "llama"))
+    with open(os.path.join(HERE, "curves.json"), "w", encoding="utf-8") as file:
+        json.dump({"arguments": ARGUMENTS, "curves": curves}, file, indent=0)
+        file.write("\n")
+
+
+def write_all(data):
     for name, part in (("rows.jsonl", data), ("eval.jsonl", data[:11])):
         with open(os.path.join(HERE, name), "w", encoding="utf-8") as file:
             for row in part:
                 file.write(json.dumps(row) + "\n")
-    curves = {name: train(name, config, data) for name, config in CONFIGS.items()}
-    with open(os.path.join(HERE, "curves.json"), "w", encoding="utf-8") as file:
-        json.dump({"arguments": ARGUMENTS, "curves": curves}, file, indent=0)
-        file.write("\n")
+    return {name: train(name, config, data) for name, config in CONFIGS.items()}
 
 
 if __name__ == "__main__":

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Curves of the Trainer with PEFT's LoRA on the tiny models of make_training_curves.py, from an adapter that is not zero.
 
-    make_training_lora.py           writes tests/data/training/lora-*/ (adapters to start from) and lora.json
+    make_training_lora.py [CASE...] writes tests/data/training/lora-*/ (adapters to start from) and lora.json
 
 Made with torch 2.15, transformers 5.23 and peft 0.21.2 on CPU, in f32.
 """
 import json
 import os
 import shutil
+import sys
 import tempfile
 
 import torch
@@ -26,6 +27,10 @@ CASES = {
     "gpt2": ("gpt2", dict(r=2, lora_alpha=4, target_modules=["c_attn", "c_fc"], fan_in_fan_out=True)),
     "dora": ("llama", dict(r=4, lora_alpha=8, use_dora=True, target_modules=["q_proj", "down_proj"])),
     "dora-gpt2": ("gpt2", dict(r=2, lora_alpha=4, use_dora=True, target_modules=["c_attn", "c_proj"], fan_in_fan_out=True)),
+    "bias-gpt2": ("gpt2", dict(r=2, lora_alpha=4, target_modules=["c_fc"], fan_in_fan_out=True, bias="all")),
+    "bias-qwen2": ("qwen2", dict(r=2, lora_alpha=4, target_modules=["q_proj", "v_proj"], bias="lora_only")),
+    "bias-dora": ("qwen2", dict(r=2, lora_alpha=4, target_modules=["v_proj"], use_dora=True, bias="all",
+                                modules_to_save=["norm"])),
 }
 
 
@@ -57,7 +62,9 @@ def train(case, name, options, data):
 def main():
     with open(os.path.join(HERE, "rows.jsonl"), encoding="utf-8") as file:
         data = [json.loads(line) for line in file]
-    result = {case: train(case, *row, data) for case, row in CASES.items()}
+    with open(os.path.join(HERE, "lora.json"), encoding="utf-8") as file:
+        result = json.load(file)
+    result.update({case: train(case, *CASES[case], data) for case in sys.argv[1:] or CASES})
     with open(os.path.join(HERE, "lora.json"), "w", encoding="utf-8") as file:
         json.dump(result, file, indent=0)
         file.write("\n")

@@ -53,7 +53,7 @@ def test_arguments(folder):
         kind, value = rows[field.name]
         default = field.default_factory() if field.default is dataclasses.MISSING else field.default
         default = getattr(default, "value", default)
-        wanted = default_of(kind, value)
+        wanted = default_of(kind, value) + [None] * ((kind, value) == ("BOOL", "false"))
         same = any(default == one or (isinstance(default, (int, float)) and not isinstance(one, (bool, type(None), list, dict))
                                       and str(one) not in ("", "none") and float(one) == float(default)) for one in wanted)
         assert same, f"{field.name}: {default!r} there, {wanted} here"
@@ -137,9 +137,10 @@ def test_peft_loads(folder):
     if importlib.util.find_spec("peft") is None:
         command.skip("peft is not installed")
         return
-    from peft import PeftModel
+    from peft import LoraConfig, PeftModel
     with open(os.path.join(folder, "lora.json"), "w", encoding="utf-8") as file:
-        json.dump({"r": 4, "lora_alpha": 16, "target_modules": "all-linear", "rank_pattern": {"down_proj": 2}}, file)
+        json.dump({"r": 4, "lora_alpha": 16, "target_modules": "all-linear", "rank_pattern": {"down_proj": 2},
+                   "alpha_pattern": {"c_fc": 4}, "bias": "all", "modules_to_save": ["norm", "ln_f"]}, file)
     with open(os.path.join(DATA, "eval.jsonl"), encoding="utf-8") as file:
         rows = [json.loads(line) for line in file]
     for family in ("llama", "gpt2"):
@@ -148,6 +149,9 @@ def test_peft_loads(folder):
                       "--per_device_eval_batch_size", 100]
         log = train(out, "--model", model, "--lora", os.path.join(folder, "lora.json"), "--max_steps", 8, "--learning_rate",
                     0.02, "--per_device_train_batch_size", 4, *evaluation)
+        with open(os.path.join(out, "adapter_config.json"), encoding="utf-8") as file:
+            missing = set(LoraConfig().to_dict()) - set(json.load(file)) - {"peft_version"}
+        assert not missing, f"adapter_config.json lacks {missing}"
         adapted = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(model), out)
         wanted = [row["eval_loss"] for row in log if "eval_loss" in row][-1]
         with torch.no_grad():

@@ -19,7 +19,7 @@ import sys
 import lint
 
 LITERAL = re.compile(r'"[^"\n]*"')  # of code whose strings are blanked
-FOLDERS = ("libckpt", "formats", "kernels", "tools")
+FOLDERS = ("libckpt", "formats", "kernels", "trainer", "tools")
 DOCUMENTS = ("completion.c", "help.c", "man.c", "markdown.c")
 EXPECTED = (".cc", ".h", ".py", ".sh", ".tsv", ".stdout", ".stderr")  # of tests/: what holds what they expect
 CONVERSION = re.compile(r"%[-+ #0]*(?:\*|\d+)?(?:\.(?:\*|\d+))?(?:hh|h|ll|l|z|j|t|L)?[a-zA-Z]|%$")  # the last: of a PRI macro

@@ -108,6 +108,7 @@ def main():
             count += 1
             n += 1 if "--full" in sys.argv else generator.randint(1, 2 * most - 1)
         print(f"{what}: {count} of {n} calls")
+        assert count > 0, f"no {what} was reached"
     kept, n = [], 1
     while (n_kept := sweep.full_disk(n)) is not None:
         kept.append(n_kept)

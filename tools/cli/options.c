@@ -17,6 +17,7 @@ typedef struct ckpt_walk {
   ckpt_args *args;
   char **argv;
   int at, argc;
+  bool is_behind_option; /* one whose value is an input */
   ckpt_error *err;
 } ckpt_walk;
 
@@ -77,7 +78,9 @@ static uint32_t n_paths(const ckpt_args *args) {
 static ckpt_status add(ckpt_walk *walk, const ckpt_option *option, const char *attached) {
   ckpt_args *args = walk->args;
   ckpt_arg *arg = &args->options[args->n_options];
-  *arg = (ckpt_arg){.option = option, .text = attached, .after = (int64_t)n_paths(args) - 1};
+  const int64_t after = walk->is_behind_option ? CKPT_INPUT_OF_OPTION : (int64_t)n_paths(args) - 1;
+  *arg = (ckpt_arg){.option = option, .text = attached, .after = after};
+  if (option->flags & CKPT_OPTION_MODEL) walk->is_behind_option = true;
   if (option->kind == CKPT_OPTION_FLAG) {
     if (attached != NULL) return ckpt_args_fail(args, walk->err, "--%s takes no value", option->name);
   } else if (attached == NULL && (option->flags & CKPT_OPTION_ATTACHED)) {
@@ -102,6 +105,7 @@ static ckpt_status parse_word(ckpt_walk *walk) {
   if (word[0] == '\0') return ckpt_args_fail(args, walk->err, "an argument is empty (a variable that is not set?)");
   if (word[0] != '-' || word[1] == '\0') {
     args->inputs[args->n_inputs++] = word;
+    walk->is_behind_option = false;
     return CKPT_OK;
   }
   const ckpt_option *option;
@@ -214,11 +218,16 @@ const ckpt_arg *ckpt_args_get(const ckpt_args *args, const char *name) {
   return last;
 }
 
+bool ckpt_args_belongs(const ckpt_args *args, const ckpt_arg *arg, uint32_t input) {
+  if (arg->after == (int64_t)input) return true;
+  return arg->after != CKPT_INPUT_OF_OPTION && n_paths(args) == 1 && input == 0;
+}
+
 const ckpt_arg *ckpt_args_of(const ckpt_args *args, const char *name, uint32_t input) {
   const ckpt_arg *last = NULL;
   uint32_t at = 0;
   for (const ckpt_arg *arg; (arg = ckpt_args_next(args, name, &at)) != NULL;)
-    if (arg->after == (int64_t)input || (n_paths(args) == 1 && input == 0)) last = arg;
+    if (ckpt_args_belongs(args, arg, input)) last = arg;
   return last;
 }
 

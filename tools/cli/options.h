@@ -49,7 +49,11 @@ const ckpt_option *ckpt_verb_option(const ckpt_verb *verb, size_t i, const char 
 /* Whether it has an option of this name. */
 bool ckpt_verb_takes(const ckpt_verb *verb, const char *name);
 
-/* What a user calls a field of the library's options (ckpt_name_field): "--like MODEL". */
+/* The verb that runs: advice names its options, and another verb's with that verb. */
+void ckpt_option_names_of(const ckpt_verb *verb);
+
+/* What a user calls a field of the library's options (ckpt_name_field): "--like MODEL"; "ckpt convert --rename" where
+ * the verb that runs has no such option. */
 void ckpt_option_name_field(const char *field, const char *value, char *out, size_t n_bytes);
 
 /* What a verb has noted so far, for --json. */
@@ -63,7 +67,7 @@ typedef struct ckpt_arg {
   const ckpt_option *option;
   const char *text;    /* as given; NULL for a flag, and where ATTACHED stands alone */
   const char *pattern; /* CAST: what stands before the "=", or NULL */
-  int64_t after;       /* number of the input before it, -1 if none */
+  int64_t after;       /* number of the input before it (CKPT_INPUT_OF_OPTION: an option's), -1 if none */
   union {
     uint64_t size; /* SIZE, INTEGER, COUNT */
     double number;
@@ -99,7 +103,14 @@ const ckpt_arg *ckpt_args_next(const ckpt_args *args, const char *name, uint32_t
 /* The occurrence of an option that is not repeated, or the last one; NULL if it is not given. */
 const ckpt_arg *ckpt_args_get(const ckpt_args *args, const char *name);
 
-/* The occurrence that belongs to an input: the last one between it and the next. With one path, anywhere. */
+/* The input that an option that is a MODEL names: modifiers behind it belong to it. */
+#define CKPT_INPUT_OF_OPTION UINT32_MAX
+
+/* Whether a modifier belongs to an input: it stands between it and the next, or, where there is one path, anywhere but
+ * behind an option's. */
+bool ckpt_args_belongs(const ckpt_args *args, const ckpt_arg *arg, uint32_t input);
+
+/* The last occurrence that belongs to an input. */
 const ckpt_arg *ckpt_args_of(const ckpt_args *args, const char *name, uint32_t input);
 
 /* Whether an option is given; its text or value, else the default. */

@@ -85,16 +85,40 @@ static bool is_fixed(const char *field, const char *value) {
   return false;
 }
 
+static const ckpt_verb *running; /* the verb whose messages these are; NULL: none yet */
+
+void ckpt_option_names_of(const ckpt_verb *verb) { running = verb; }
+
+/* A verb that takes an option: convert, or the first. */
+static const ckpt_verb *verb_of(const ckpt_option *option) {
+  const ckpt_verb *convert = ckpt_verb_find("convert");
+  if (convert != NULL && takes(convert, option->set, option)) return convert;
+  for (size_t i = 0; ckpt_verbs[i] != NULL; i++)
+    if (takes(ckpt_verbs[i], option->set, option)) return ckpt_verbs[i];
+  return NULL;
+}
+
+/* The row that gives a field this value: one of the running verb if there is one. */
+static const ckpt_option *row_of(const char *field, const char *value) {
+  const ckpt_option *other = NULL;
+  for (const ckpt_option *option = all; option->name != NULL; option++) {
+    const bool gives_it = option->field != NULL && strcmp(option->field, field) == 0 &&
+                          (option->fixed != NULL ? strcmp(option->fixed, value) == 0 : !is_fixed(field, value));
+    if (gives_it && running != NULL && takes(running, option->set, option)) return option;
+    if (gives_it && other == NULL) other = option;
+  }
+  return other;
+}
+
 void ckpt_option_name_field(const char *field, const char *value, char *out, size_t n_bytes) {
-  const ckpt_option *named = NULL;
-  for (const ckpt_option *option = all; option->name != NULL && named == NULL; option++)
-    if (option->field != NULL && strcmp(option->field, field) == 0 &&
-        (option->fixed == NULL || strcmp(option->fixed, value) == 0) &&
-        (option->fixed != NULL || !is_fixed(field, value)))
-      named = option;
-  if (named == NULL)
+  const ckpt_option *row = row_of(field, value);
+  if (row == NULL) {
     snprintf(out, n_bytes, "%s%s%s", field, value[0] == '\0' ? "" : " ", value);
-  else
-    snprintf(out, n_bytes, "%s%s%s%s", named->letter == 'o' ? "-" : "--", named->letter == 'o' ? "o" : named->name,
-             value[0] == '\0' ? "" : " ", named->fixed != NULL ? named->metavar : value);
+    return;
+  }
+  const bool is_letter = row->letter == 'o';
+  const ckpt_verb *other = running == NULL || takes(running, row->set, row) ? NULL : verb_of(row);
+  snprintf(out, n_bytes, "%s%s%s%s%s%s%s", other != NULL ? "ckpt " : "", other != NULL ? other->name : "",
+           other != NULL ? " " : "", is_letter ? "-" : "--", is_letter ? "o" : row->name, value[0] == '\0' ? "" : " ",
+           row->fixed != NULL ? row->metavar : value);
 }

@@ -12,7 +12,7 @@
 #include "tools/report/input.h"
 #include "tools/report/job.h"
 #include "tools/report/report.h"
-#include "trainer/model/executor.h"
+#include "trainer/evaluation/runner.h"
 
 /* ---- sequences ------------------------------------------------------------------------------------------------------
  */
@@ -138,9 +138,8 @@ static ckpt_status read_sequences(sequences *s, const ckpt_args *args, ckpt_erro
 typedef struct logits {
   sequences sequences;
   ckpt_input input;
-  ckpt_model *model;
-  ckpt_device *device;
-  ckpt_executor *executor;
+  ckpt_model *model; /* to check ids by, before anything is loaded */
+  ckpt_runner runner;
   float *values; /* sequences x longest x vocabulary */
   int64_t *lengths;
   uint64_t n_values;
@@ -148,11 +147,13 @@ typedef struct logits {
   uint32_t sink;
 } logits;
 
-static ckpt_executor_options executor_options(const logits *l) {
-  return (ckpt_executor_options){.struct_size = sizeof(ckpt_executor_options),
-                                 .max_rows = 1,
-                                 .max_length = (uint32_t)l->sequences.longest,
-                                 .device = l->device};
+static ckpt_runner_options runner_options(const logits *l, const ckpt_args *args) {
+  return (ckpt_runner_options){.max_rows = 1,
+                               .max_length = (uint32_t)l->sequences.longest,
+                               .n_threads = (uint32_t)ckpt_args_size(args, "threads", 0),
+                               .device = ckpt_args_text(args, "device", NULL),
+                               .is_bf16 = strcmp(ckpt_args_text(args, "dtype", "f32"), "bf16") == 0,
+                               .like = l->input.like};
 }
 
 static ckpt_status make_model(logits *l, ckpt_error *err) {
@@ -185,7 +186,7 @@ static ckpt_status run_sequences(logits *l, ckpt_error *err) {
                                     .length = (uint32_t)l->sequences.lengths[i],
                                     .ids = ids,
                                     .logits = l->values + i * l->sequences.longest * vocabulary};
-    CKPT_TRY(ckpt_executor_forward(l->executor, &batch, &result, err));
+    CKPT_TRY(ckpt_executor_forward(l->runner.executor, &batch, &result, err));
     l->lengths[i] = (int64_t)l->sequences.lengths[i];
     ids += l->sequences.lengths[i];
   }
@@ -221,14 +222,11 @@ static ckpt_status write_output(logits *l, const ckpt_run_options *run, ckpt_err
 static ckpt_status load_and_run(logits *l, const ckpt_args *args, ckpt_error *err) {
   ckpt_job job;
   CKPT_TRY(open_output(l, args, err));
-  const char *device = ckpt_args_text(args, "device", NULL);
-  CKPT_TRY(ckpt_device_choose(&l->device, device, (uint32_t)ckpt_args_size(args, "threads", 0), err));
-  ckpt_report_note(args, "device %s", l->device->table->name);
-  const ckpt_executor_options wanted = executor_options(l);
-  const ckpt_load_options load = {.struct_size = sizeof load, .run = &job.run};
+  ckpt_runner_options wanted = runner_options(l, args);
   ckpt_job_begin(&job, args);
-  ckpt_status status = ckpt_executor_new(&l->executor, l->model, &wanted, err);
-  if (status == CKPT_OK) status = ckpt_executor_load(l->executor, l->input.index, &load, err);
+  wanted.run = &job.run;
+  ckpt_status status = ckpt_runner_open(&l->runner, l->input.index, &wanted, err);
+  if (status == CKPT_OK) ckpt_report_note(args, "device %s", l->runner.device->table->name);
   if (status == CKPT_OK) status = run_sequences(l, err);
   job.run.trace = NULL; /* it is of the run that reads the model */
   if (status == CKPT_OK) status = write_output(l, &job.run, err);
@@ -245,8 +243,8 @@ static void emit_line(void *arg, const char *line) { ckpt_emit_text(arg, NULL, l
 
 static ckpt_status print_plan(const logits *l, const ckpt_args *args, ckpt_error *err) {
   ckpt_executor_memory memory;
-  const ckpt_executor_options wanted = executor_options(l);
-  CKPT_TRY(ckpt_executor_plan(&memory, l->model, &wanted, err));
+  const ckpt_runner_options wanted = runner_options(l, args);
+  CKPT_TRY(ckpt_runner_plan(&memory, l->input.index, &wanted, err));
   const uint64_t n_logits = l->n_values * sizeof(float);
   if (!args->json) {
     ckpt_tape_print(&l->model->tape, print_line, stdout);
@@ -278,7 +276,7 @@ static void print_result(const logits *l, const ckpt_args *args) {
   ckpt_emit_object(&json, NULL);
   ckpt_emit_text(&json, "status", "ok");
   ckpt_emit_text(&json, "output", path);
-  ckpt_emit_text(&json, "device", l->device->table->name);
+  ckpt_emit_text(&json, "device", l->runner.device->table->name);
   ckpt_emit_text(&json, "architecture", l->model->architecture);
   ckpt_emit_array(&json, "shape");
   ckpt_emit_u64(&json, NULL, l->sequences.n);
@@ -308,8 +306,7 @@ static int run(ckpt_args *args) {
   ckpt_plan_free(l.plan);
   free(l.values);
   free(l.lengths);
-  ckpt_executor_free(l.executor);
-  ckpt_device_free(l.device);
+  ckpt_runner_close(&l.runner);
   ckpt_model_free(l.model);
   ckpt_input_close(&l.input);
   free_sequences(&l.sequences);
@@ -323,11 +320,11 @@ const ckpt_verb ckpt_verb_logits = {
         "logits MODEL -f IDS.jsonl -o OUT",
     .summary = "logits of given token ids",
     .details =
-        "Runs the model in f32, whatever its weights are stored as, and writes the tensor `logits` of shape "
-        "(sequences, "
-        "positions, vocabulary). Sequences of several lengths are filled up with zeros, and the tensor `lengths` says "
-        "how many positions each has. Models: LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, GPT2LMHeadModel; "
-        "others are refused by name. The same command gives the same bits for any --threads.\n\n"
+        "Runs the model in f32, whatever its weights are stored as (--dtype bf16: its products in bf16), and writes "
+        "the tensor `logits` of shape (sequences, positions, vocabulary). Sequences of several lengths are filled up "
+        "with zeros, and the tensor `lengths` says how many positions each has. Models: LlamaForCausalLM, "
+        "MistralForCausalLM, Qwen2ForCausalLM, GPT2LMHeadModel; others are refused by name. The same command gives "
+        "the same bits for any --threads.\n\n"
         "  ckpt logits llama/ --ids 1,15043,3186 -o out.safetensors && ckpt cat out.safetensors 'logits[0,-1,:8]'",
     .json =
         "{\"status\",\"output\",\"device\",\"architecture\",\"shape\",\"notes\":[]}; --plan: {\"status\",\"tape\","

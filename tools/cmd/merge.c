@@ -58,10 +58,12 @@ const ckpt_verb ckpt_verb_merge = {
         "refused by name. The order of several adapters changes no byte. Without BASE it is the one that the adapter's "
         "config names. Weights that are tied stay so, or are refused: --tied untie makes two tensors of them. "
         "--adapter "
-        "works in the same way for every verb that reads a model.\n\n"
+        "works in the same way for ls, cat, hash, diff, convert, quantize, logits and ppl.\n\n"
         "  ckpt merge base/ --adapter lora/ -o merged/\n"
         "  ckpt quantize base/ --adapter lora/ --type Q4_K_M -o merged-Q4_K_M.gguf",
-    .json = "as convert",
+    .json =
+        "as convert, and per output \"update\":{\"norm\",\"relative\",\"n\",\"n_unchanged\"},"
+        "\"updated\":[{\"name\", the same}]",
     .sets = CKPT_SET_RUN | CKPT_SET_INPUT | CKPT_SET_OUTPUT,
     .min_inputs = 0,
     .max_inputs = 1,

@@ -36,7 +36,7 @@ typedef struct side {
 
 typedef struct job {
   const ckpt_args *args;
-  ckpt_input input;
+  ckpt_input input, reference_input;
   side candidate, reference;
   bool has_reference;
   uint32_t ctx;
@@ -186,12 +186,15 @@ static int32_t bos_of(const job *j) {
   return bos != CKPT_TOKEN_NONE && j->n_ids != 0 && j->ids[0] == (int32_t)bos ? (int32_t)bos : -1;
 }
 
+static bool is_bf16(const ckpt_args *args) { return strcmp(ckpt_args_text(args, "dtype", "f32"), "bf16") == 0; }
+
 static ckpt_status open_side(job *j, side *s, ckpt_error *err) {
   const ckpt_runner_options options = {.max_rows = 1,
                                        .max_length = j->ctx,
                                        .n_threads = (uint32_t)ckpt_args_size(j->args, "threads", 0),
                                        .device = ckpt_args_text(j->args, "device", NULL),
                                        .like = s->like,
+                                       .is_bf16 = is_bf16(j->args),
                                        .run = &j->run->run};
   CKPT_TRY(ckpt_fail_at(open_tokenizer(s, err), err, s->index->path, NULL));
   CKPT_TRY(ckpt_fail_at(ckpt_runner_open(&s->runner, s->index, &options, err), err, s->index->path, NULL));
@@ -324,18 +327,12 @@ static void print_json(const job *j) {
 static ckpt_status print_plan(const job *j, ckpt_error *err) {
   const side *const sides[] = {&j->candidate, &j->reference};
   for (size_t i = 0; i < 1 + (size_t)j->has_reference; i++) {
-    const ckpt_model_options forward = {.struct_size = sizeof forward};
-    const ckpt_executor_options options = {.struct_size = sizeof options, .max_rows = 1, .max_length = j->ctx};
+    const ckpt_runner_options options = {
+        .max_rows = 1, .max_length = j->ctx, .like = sides[i]->like, .is_bf16 = is_bf16(j->args)};
     ckpt_executor_memory memory;
-    ckpt_model *model;
-    CKPT_TRY(ckpt_model_open(&model, sides[i]->index, sides[i]->like, &forward, err));
-    ckpt_status status = ckpt_executor_plan(&memory, model, &options, err);
-    if (status == CKPT_OK)
-      printf("%s: parameters %" PRIu64 ", activations %" PRIu64 ", states %" PRIu64 ", logits %" PRIu64 " bytes\n",
-             sides[i]->index->path, memory.parameters, memory.arena, memory.state,
-             j->has_reference ? (uint64_t)j->ctx * model->vocabulary * sizeof(float) : 0);
-    ckpt_model_free(model);
-    CKPT_TRY(status);
+    CKPT_TRY(ckpt_runner_plan(&memory, sides[i]->index, &options, err));
+    printf("%s: parameters %" PRIu64 ", activations %" PRIu64 ", states %" PRIu64 " bytes\n", sides[i]->index->path,
+           memory.parameters, memory.arena, memory.state);
   }
   return CKPT_OK;
 }
@@ -372,16 +369,19 @@ static ckpt_status check_options(const ckpt_args *args, ckpt_error *err) {
 }
 
 static ckpt_status run_all(job *j, ckpt_args *args, ckpt_error *err) {
-  const char *against = ckpt_args_text(args, "against", NULL);
-  j->has_reference = against != NULL;
+  j->has_reference = ckpt_args_has(args, "against");
   CKPT_TRY(check_options(args, err));
   CKPT_TRY(read_gates(j, err));
   CKPT_TRY(ckpt_input_open(&j->input, args, 0, err));
   ckpt_input_print_notes(args, &j->input);
   j->candidate.index = j->input.index;
   j->candidate.like = j->input.like;
-  const ckpt_open_options open = ckpt_input_options(args, false);
-  if (against != NULL) CKPT_TRY(ckpt_open(&j->reference.index, against, &open, err));
+  if (j->has_reference) {
+    CKPT_TRY(ckpt_input_open_option(&j->reference_input, args, "against", err));
+    ckpt_input_print_notes(args, &j->reference_input);
+    j->reference.index = j->reference_input.index;
+    j->reference.like = j->reference_input.like;
+  }
   CKPT_TRY(choose_ctx(j, err));
   if (ckpt_args_has(args, "plan")) return print_plan(j, err);
   CKPT_TRY(read_texts(j, args, err));
@@ -414,7 +414,7 @@ static int run(ckpt_args *args) {
   const bool is_done = status == CKPT_OK && (ckpt_args_has(args, "plan") || is_good(&j));
   release_side(&j.candidate);
   release_side(&j.reference);
-  ckpt_index_free(j.reference.index);
+  ckpt_input_close(&j.reference_input);
   ckpt_input_close(&j.input);
   for (size_t i = 0; i < j.n_texts; i++) free(j.texts[i]);
   free(j.ids);
@@ -429,11 +429,11 @@ const ckpt_verb ckpt_verb_ppl = {
     .forms = "ppl MODEL -f TEXT... [--against REF] [--max-ppl X] [--max-ppl-increase 1%] [--max-kl X] [--min-top1 X]",
     .summary = "perplexity of a text, and divergence from a reference",
     .details =
-        "The gate before deployment. MODEL and REF are of any format and of a family that runs; weights count as f32, "
-        "blocks are dequantized exactly. REF runs beside MODEL, window by window. --scoring llama counts as "
-        "llama-perplexity does: the second half of each window, with BOS first where the tokenizer says so. A gate "
-        "that is missed is exit 1; what is no number, or fewer than two windows, passes none. The same command gives "
-        "the same bits for any --threads.\n\n"
+        "The gate before deployment. MODEL and REF are of any format and of a family that runs; weights stay as they "
+        "are stored and count as f32, blocks are dequantized exactly; --dtype bf16 multiplies in bf16. REF runs "
+        "beside MODEL, window by window. --scoring llama counts as llama-perplexity does: the second half of each "
+        "window, with BOS first where the tokenizer says so. A gate that is missed is exit 1; what is no number, or "
+        "fewer than two windows, passes none. The same command gives the same bits for any --threads.\n\n"
         "  ckpt ppl model-Q4_K_M.gguf --against release-hf/ -f eval.txt --max-kl 0.02",
     .json =
         "{\"status\",\"n_tokens\",\"n_windows\",\"ppl\",\"ppl_stderr\",\"nll\",\"ref_ppl\",\"ppl_ratio\","

@@ -20,7 +20,7 @@ static bool holds_config(const ckpt_output *output) {
          ckpt_index_side_file(output->described, "adapter_config.json") != NULL;
 }
 
-enum { MAX_NOTES = 13 /* of ours */, MAX_UNDERFLOWED = 100 };
+enum { MAX_NOTES = 14 /* of ours */, MAX_UNDERFLOWED = 100 };
 
 static const ckpt_row *row_of(const ckpt_described *d, const ckpt_output *output, uint32_t tensor) {
   return &d->plan->rows[output->described->tensors[tensor].record->origin];
@@ -52,6 +52,33 @@ static ckpt_status describe_underflow(const ckpt_described *d, const ckpt_output
                             ckpt_text_count(written->n_underflow, values), ckpt_plural(written->n_underflow), zero,
                             worst->tensor->name, ckpt_text_count(worst->stats.n_underflow, most),
                             ckpt_text_count(worst->tensor->n_elements, of));
+  CKPT_TRY_ALLOC(*note, err);
+  return CKPT_OK;
+}
+
+/* What merged adapters did: how large their updates are, and how much of them rounding took. NULL: none were merged. */
+static ckpt_status describe_updates(const ckpt_described *d, const ckpt_output *output, ckpt_written *written,
+                                    const char **note, ckpt_error *err) {
+  ckpt_update_figures all = {0};
+  char count[32], unchanged[64] = "";
+  *note = NULL;
+  if (d->input->adapters == NULL) return CKPT_OK;
+  ckpt_updated *list = ckpt_arena_array(d->arena, (size_t)output->described->n_tensors + 1, sizeof *list);
+  CKPT_TRY_ALLOC(list, err);
+  written->updated = list;
+  for (uint32_t i = 0; i < output->described->n_tensors; i++) {
+    ckpt_updated updated = {.name = output->described->tensors[i].name};
+    if (!ckpt_updates_of(row_of(d, output, i), &updated.figures) || updated.figures.n == 0) continue;
+    ckpt_updates_add(&all, &updated.figures);
+    list[written->n_updated++] = updated;
+  }
+  if (written->n_updated == 0) return CKPT_OK;
+  if (all.n_rounded != 0)
+    snprintf(unchanged, sizeof unchanged, "; rounding left %.3g %% of their elements unchanged",
+             100 * (double)all.n_unchanged / (double)all.n_rounded);
+  *note = ckpt_arena_printf(d->arena, "updates of %s tensor%s, with a norm of %.3g %% of theirs%s",
+                            ckpt_text_count(written->n_updated, count), ckpt_plural(written->n_updated),
+                            100 * ckpt_update_relative(&all), unchanged);
   CKPT_TRY_ALLOC(*note, err);
   return CKPT_OK;
 }
@@ -250,6 +277,8 @@ static ckpt_status describe_notes(const ckpt_described *d, const ckpt_output *ou
   CKPT_TRY(add_said(d, output, &next, CKPT_SAID_WARNING, note, err));
   CKPT_TRY(describe_like(d, output, &note, err));
   CKPT_TRY(add_said(d, output, &next, CKPT_SAID_WARNING, note, err));
+  CKPT_TRY(describe_updates(d, output, written, &note, err));
+  CKPT_TRY(add_said(d, output, &next, CKPT_SAID_NOTE, note, err));
   CKPT_TRY(describe_underflow(d, output, written, &note, err));
   CKPT_TRY(add_said(d, output, &next, CKPT_SAID_LOSS, note, err));
   CKPT_TRY(describe_overflow(d, output, &note, err));
@@ -271,19 +300,19 @@ static ckpt_status describe_left(const ckpt_described *d, ckpt_written *written,
 static ckpt_status describe(const ckpt_described *d, const ckpt_output *output, ckpt_written *written,
                             ckpt_error *err) {
   const ckpt_losses *losses = &output->losses;
-  const char **dropped = ckpt_arena_array(d->arena, (size_t)losses->n + 1, sizeof *dropped), **next = dropped;
-  const char **remedied = ckpt_arena_array(d->arena, (size_t)losses->n + 1, sizeof *remedied), **next_of = remedied;
-  CKPT_TRY_ALLOC(dropped, err);
-  CKPT_TRY_ALLOC(remedied, err);
-  for (uint32_t i = 0; i < losses->n; i++) *(losses->by_include[i] ? next_of++ : next++) = losses->texts[i];
+  const char **lists[3], **next[3];
+  for (size_t kind = 0; kind < 3; kind++)
+    CKPT_TRY_ALLOC(lists[kind] = next[kind] = ckpt_arena_array(d->arena, (size_t)losses->n + 1, sizeof **lists), err);
+  for (uint32_t i = 0; i < losses->n; i++) *next[losses->kinds[i]]++ = losses->texts[i];
   *written = (ckpt_written){.path = output->path,
                             .format = output->format->name,
                             .n_tensors = output->described->n_tensors,
                             .n_bytes = ckpt_output_bytes(output),
                             .weights = d->input->index->weights,
                             .quantized = !d->writing->quantizes ? NULL : output->quantized,
-                            .dropped = dropped,
-                            .remedied = remedied,
+                            .alone = lists[CKPT_LOSS_ALONE],
+                            .dropped = lists[CKPT_LOSS_ANY],
+                            .remedied = lists[CKPT_LOSS_BY_INCLUDE],
                             .remedy = d->writing->drops_nothing || !d->takes_include ? NULL : "--include all",
                             .digest = output->digest,
                             .is_of_none = output->is_of_none};

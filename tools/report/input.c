@@ -109,14 +109,13 @@ static ckpt_status merge_all(ckpt_input *out, const ckpt_args *args, const ckpt_
 /* Merges what stands behind an input, or anywhere where it is the only one. */
 static ckpt_status merge_adapters(ckpt_input *out, const ckpt_args *args, uint32_t number, ckpt_error *err) {
   if (!ckpt_verb_takes(args->verb, "adapter")) return CKPT_OK;
-  const uint32_t n_paths = args->verb->n_paths != 0 ? args->verb->n_paths : args->n_inputs;
   ckpt_adapter_request *requests = calloc(args->n_options + 1, sizeof *requests);
   CKPT_TRY_ALLOC(requests, err);
   const ckpt_arg *arg;
   uint32_t n = 0;
   ckpt_status status = CKPT_OK;
   for (uint32_t at = 0; status == CKPT_OK && (arg = ckpt_args_next(args, "adapter", &at)) != NULL;)
-    if (n_paths == 1 || arg->after == (int64_t)number)
+    if (ckpt_args_belongs(args, arg, number))
       status = ckpt_input_split_adapter(&requests[n++], arg->text, err);
   if (status == CKPT_OK && n != 0) status = merge_all(out, args, requests, n, err);
   for (uint32_t i = 0; i < n; i++) free((char *)(uintptr_t)requests[i].path);
@@ -137,6 +136,21 @@ ckpt_status ckpt_input_open(ckpt_input *out, const ckpt_args *args, uint32_t num
   return ckpt_input_open_all(out, args, number, false, NULL, NULL, err);
 }
 
+/* An input by its path, with the modifiers of `number`. */
+static ckpt_status open_at(ckpt_input *out, const ckpt_args *args, const char *path, uint32_t number,
+                           const ckpt_open_options *with, ckpt_error *err) {
+  ckpt_open_options options = *with;
+  *out = (ckpt_input){.weights = text_of(ckpt_args_of(args, "weights", number))};
+  CKPT_TRY(open_like(out, path, text_of(ckpt_args_of(args, "like", number)), &options, err));
+  return merge_adapters(out, args, number, err);
+}
+
+ckpt_status ckpt_input_open_option(ckpt_input *out, const ckpt_args *args, const char *option, ckpt_error *err) {
+  const bool stored_names = ckpt_args_of(args, "names", CKPT_INPUT_OF_OPTION) != NULL;
+  const ckpt_open_options options = ckpt_input_options(args, stored_names);
+  return open_at(out, args, ckpt_args_text(args, option, NULL), CKPT_INPUT_OF_OPTION, &options, err);
+}
+
 ckpt_status ckpt_input_open_all(ckpt_input *out, const ckpt_args *args, uint32_t number, bool stored_names,
                                 void (*report)(void *arg, const ckpt_error *defect), void *arg, ckpt_error *err) {
   ckpt_open_options options = ckpt_input_options(args, stored_names || ckpt_args_of(args, "names", number) != NULL);
@@ -147,9 +161,7 @@ ckpt_status ckpt_input_open_all(ckpt_input *out, const ckpt_args *args, uint32_t
     options.corrupt = ckpt_args_has(args, "headers") ? report : NULL;
     options.corrupt_arg = arg;
   }
-  *out = (ckpt_input){.weights = text_of(ckpt_args_of(args, "weights", number))};
-  CKPT_TRY(open_like(out, args->inputs[number], text_of(ckpt_args_of(args, "like", number)), &options, err));
-  return merge_adapters(out, args, number, err);
+  return open_at(out, args, args->inputs[number], number, &options, err);
 }
 
 ckpt_status ckpt_input_open_listed(ckpt_input *out, const ckpt_args *args, const char *path, ckpt_error *err) {

@@ -2,6 +2,7 @@
 #include "tools/report/report.h"
 
 #include <errno.h>
+#include <math.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -150,15 +151,27 @@ void ckpt_report_digest(const ckpt_digest *digest, const char *path) {
   putchar('\n');
 }
 
+static void begin_dropped(FILE *out, const char *head, const ckpt_written *output, bool is_named) {
+  fputs(head, out);
+  if (is_named) ckpt_text_print(out, output->path);
+  fputs(is_named ? ": not written: " : "not written: ", out);
+}
+
 void ckpt_report_dropped(FILE *out, const char *head, const ckpt_written *output, bool is_named) {
+  for (const char *const *text = output->alone; text != NULL && *text != NULL; text++) {
+    begin_dropped(out, head, output, is_named);
+    ckpt_text_print(out, *text);
+    putc('\n', out);
+  }
   const char *const *const lists[] = {output->remedied, output->dropped, output->left};
   bool is_any = false;
   for (size_t list = 0; list < 3; list++) {
     size_t n = 0;
     for (; lists[list] != NULL && lists[list][n] != NULL; n++) {
-      if (!is_any) fputs(head, out);
-      if (!is_any && is_named) ckpt_text_print(out, output->path);
-      fputs(is_any ? ", " : is_named ? ": not written: " : "not written: ", out);
+      if (is_any)
+        fputs(", ", out);
+      else
+        begin_dropped(out, head, output, is_named);
       ckpt_text_print(out, lists[list][n]);
       is_any = true;
     }
@@ -168,9 +181,9 @@ void ckpt_report_dropped(FILE *out, const char *head, const ckpt_written *output
 }
 
 void ckpt_report_emit_dropped(ckpt_emitter *json, const ckpt_written *output) {
-  const char *const *const lists[] = {output->remedied, output->dropped, output->left};
+  const char *const *const lists[] = {output->alone, output->remedied, output->dropped, output->left};
   ckpt_emit_array(json, "dropped");
-  for (size_t list = 0; list < 3; list++)
+  for (size_t list = 0; list < 4; list++)
     for (const char *const *text = lists[list]; text != NULL && *text != NULL; text++)
       ckpt_emit_text(json, NULL, *text);
   ckpt_emit_end(json);
@@ -225,6 +238,41 @@ static void write_decisions(ckpt_emitter *json, const ckpt_quantize_decisions *q
   ckpt_emit_end(json);
 }
 
+/* A number that there may be none of. */
+static void emit_finite(ckpt_emitter *json, const char *key, double number) {
+  if (isfinite(number))
+    ckpt_emit_number(json, key, number);
+  else
+    ckpt_emit_null(json, key);
+}
+
+static void write_figures(ckpt_emitter *json, const ckpt_update_figures *figures) {
+  emit_finite(json, "norm", figures->norm);
+  emit_finite(json, "relative", ckpt_update_relative(figures));
+  ckpt_emit_u64(json, "n", figures->n);
+  if (figures->n_rounded == 0)
+    ckpt_emit_null(json, "n_unchanged");
+  else
+    ckpt_emit_u64(json, "n_unchanged", figures->n_unchanged);
+}
+
+/* What adapters did, and to which tensors. */
+static void write_updates(ckpt_emitter *json, const ckpt_written *output) {
+  ckpt_update_figures all = {0};
+  for (size_t i = 0; i < output->n_updated; i++) ckpt_updates_add(&all, &output->updated[i].figures);
+  ckpt_emit_object(json, "update");
+  write_figures(json, &all);
+  ckpt_emit_end(json);
+  ckpt_emit_array(json, "updated");
+  for (size_t i = 0; i < output->n_updated; i++) {
+    ckpt_emit_object(json, NULL);
+    ckpt_emit_text(json, "name", output->updated[i].name);
+    write_figures(json, &output->updated[i].figures);
+    ckpt_emit_end(json);
+  }
+  ckpt_emit_end(json);
+}
+
 static void write_fields(ckpt_emitter *json, const ckpt_job *job, const ckpt_written *output) {
   char digest[80];
   ckpt_emit_text(json, "output", output->path);
@@ -245,6 +293,7 @@ static void write_fields(ckpt_emitter *json, const ckpt_job *job, const ckpt_wri
   }
   ckpt_emit_end(json);
   if (output->quantized != NULL) write_decisions(json, output->quantized);
+  if (output->updated != NULL) write_updates(json, output);
   ckpt_emit_text(json, "digest", output->is_of_none ? NULL : ckpt_digest_text(&output->digest, digest));
   ckpt_emit_number(json, "seconds", job->seconds);
   ckpt_emit_u64(json, "peak_bytes", ckpt_report_peak());

@@ -4,6 +4,7 @@
 #ifndef CKPT_TOOLS_REPORT_REPORT_H
 #define CKPT_TOOLS_REPORT_REPORT_H
 
+#include "libckpt/recipe/convert/updates.h"
 #include "tools/report/job.h"
 #include "tools/report/json_writer.h"
 
@@ -51,12 +52,19 @@ typedef struct ckpt_said {
   ckpt_said_weight weight;
 } ckpt_said;
 
+/* A tensor that adapters updated. */
+typedef struct ckpt_updated {
+  const char *name;
+  ckpt_update_figures figures;
+} ckpt_updated;
+
 /* One output of a writing verb. */
 typedef struct ckpt_written {
   const char *path, *format;
   uint64_t n_tensors, n_params, n_bytes;
   const char *dtype;           /* of the parameters: "bf16", or "mixed" */
   const char *weights;         /* "master" or "model" where there was a choice, else NULL */
+  const char *const *alone;    /* losses of a tensor each, which take a line each; NULL ends it, or NULL */
   const char *const *remedied; /* "exp_avg 30.4 GB": what is not written and would be with the remedy; NULL ends it */
   const char *const *dropped;  /* "3 objects": what is not written whatever is asked for; as above, or NULL */
   const char *const *left; /* of the input, what no copy has: files beside it, objects that are not read; as above */
@@ -66,6 +74,8 @@ typedef struct ckpt_written {
   const ckpt_underflowed *underflowed;
   size_t n_underflowed;                            /* the first tensors of them */
   const struct ckpt_quantize_decisions *quantized; /* of `quantize`, or NULL */
+  const ckpt_updated *updated;                     /* tensors that adapters updated; NULL: none were merged */
+  size_t n_updated;
   ckpt_digest digest;
   bool is_of_none; /* that digest, which is then none to print */
 } ckpt_written;
@@ -79,8 +89,8 @@ const char *ckpt_report_finding_text(const ckpt_finding *finding, char *out, siz
 /* The same of the choice of weights; NULL where there was none. */
 const char *ckpt_report_weights(const ckpt_index *index, char *out, size_t n_bytes);
 
-/* A line `not written: ...` behind head where something was dropped, with the output's path before it if is_named; the
- * same for --json. */
+/* A line `not written: ...` behind head where something was dropped, after one for each loss that stands alone, with
+ * the output's path before it if is_named; the same for --json. */
 void ckpt_report_dropped(FILE *out, const char *head, const ckpt_written *output, bool is_named);
 void ckpt_report_emit_dropped(ckpt_emitter *json, const ckpt_written *output); /* as above */
 

@@ -95,8 +95,8 @@ static ckpt_status new_checks(moments *m, const ckpt_sharded *s, ckpt_error *err
 /* The rows of a moment that are this rank's, where they lie. */
 static ckpt_status load_moment(const moments *m, const ckpt_sharded *s, uint32_t number, ckpt_error *err) {
   const ckpt_parameter *p = &s->model->parameters[number / 2];
-  const ckpt_piece *piece = &s->pieces[number / 2];
-  float *to = (number % 2 == 0 ? s->exp_avg : s->exp_avg_sq) + piece->local;
+  const ckpt_shard_piece *piece = &s->pieces[number / 2];
+  float *to = (number % 2 == 0 ? s->host.exp_avg : s->host.exp_avg_sq) + piece->local;
   ckpt_box box = {{0}, {0}};
   for (uint32_t k = 0; k < p->rank; k++) box.count[k] = p->shape[k];
   box.start[0] = piece->first_row;
@@ -115,7 +115,7 @@ static ckpt_status end_checks(const moments *m, ckpt_error *err) {
 }
 
 ckpt_status ckpt_state_load(ckpt_sharded *s, const ckpt_index *index, ckpt_error *err) {
-  CKPT_TRY(ckpt_model_load(s->weights, s->model, index, NULL, NULL, err));
+  CKPT_TRY(ckpt_model_load(s->host.weights, s->model, index, NULL, NULL, err));
   moments m = {.index = index, .tensors = calloc(2 * (size_t)s->model->n_parameters + 1, sizeof *m.tensors)};
   CKPT_TRY_ALLOC(m.tensors, err);
   ckpt_status status = find_moments(&m, s, err);

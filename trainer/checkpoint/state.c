@@ -52,9 +52,9 @@ static ckpt_status declare_all(ckpt_source *source, memory *m, const ckpt_state_
     char name[64];
     const ckpt_sharded *s = p->ranks[r];
     ckpt_c_snprintf(name, sizeof name, "rank %u exp_avg", r);
-    CKPT_TRY(declare(source, m, name, s->exp_avg, s->n_local * sizeof(float), err));
+    CKPT_TRY(declare(source, m, name, s->host.exp_avg, s->n_local * sizeof(float), err));
     ckpt_c_snprintf(name, sizeof name, "rank %u exp_avg_sq", r);
-    CKPT_TRY(declare(source, m, name, s->exp_avg_sq, s->n_local * sizeof(float), err));
+    CKPT_TRY(declare(source, m, name, s->host.exp_avg_sq, s->n_local * sizeof(float), err));
   }
   for (uint32_t i = 0; i < p->n_carried; i++)
     CKPT_TRY(declare(source, m, p->carried[i].name, p->carried[i].bytes, p->carried[i].n_bytes, err));
@@ -92,7 +92,7 @@ static ckpt_status add_moment(ckpt_index *index, const ckpt_state_parts *parts, 
   const uint32_t n_holders = parts->stage == 0 ? 1 : parts->n_ranks;
   uint32_t n = 0;
   for (uint32_t r = 0; r < n_holders; r++) {
-    const ckpt_piece *piece = &parts->ranks[r]->pieces[i];
+    const ckpt_shard_piece *piece = &parts->ranks[r]->pieces[i];
     if (piece->n == 0) continue;
     extents[n++] = (ckpt_extent){.file = FILE_RANKS + 2 * r + is_second,
                                  .offset = piece->local * sizeof(float),

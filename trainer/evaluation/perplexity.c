@@ -31,7 +31,7 @@ typedef struct run {
   size_t n;
   uint32_t n_windows;
   int32_t *inputs, *targets;
-  float *logits, *ref_logits, *log_p, *ref_log_p;
+  float *log_p, *ref_log_p;
   score *scores;
   size_t n_scores;
 } run;
@@ -89,47 +89,65 @@ static void compare_rows(score *out, const float *q, const float *p, uint64_t n)
   out->is_same_top = top_p == top_q;
 }
 
+/* Logits of both models for tokens [first, first + n) of a window, of which some are scored. */
 typedef struct comparison {
   const run *r;
   const window *w;
+  const float *logits, *ref_logits;
+  uint32_t first;
 } comparison;
 
 static void compare_part(const void *arg, size_t begin, size_t end) {
   const comparison *c = arg;
-  const run *r = c->r;
   for (size_t i = begin; i < end; i++) {
-    const size_t row = c->w->first - 1 + i;
-    score *s = &r->scores[r->n_scores + i];
-    s->nll = -(double)r->log_p[row];
-    if (r->reference == NULL) continue;
-    s->ref_nll = -(double)r->ref_log_p[row];
-    compare_rows(s, r->logits + row * r->vocabulary, r->ref_logits + row * r->vocabulary, r->vocabulary);
+    const size_t token = c->first + i, at = i * c->r->vocabulary;
+    if (token + 1 < c->w->first || token + 1 >= c->w->n) continue;
+    compare_rows(&c->r->scores[c->r->n_scores + token + 1 - c->w->first], c->logits + at, c->ref_logits + at,
+                 c->r->vocabulary);
   }
+}
+
+/* Both heads, a chunk of tokens at a time: the chunks are those that a forward pass of one model makes. */
+static ckpt_status compare_window(run *r, const window *w, const ckpt_token_batch *batch,
+                                  const ckpt_token_batch *ref_batch, ckpt_error *err) {
+  ckpt_device *device = ckpt_executor_device(r->candidate);
+  const uint32_t chunk = ckpt_executor_chunk(r->candidate);
+  comparison c = {.r = r, .w = w};
+  CKPT_TRY(ckpt_executor_body(r->candidate, batch, err));
+  CKPT_TRY(ckpt_executor_body(r->reference, ref_batch, err));
+  for (c.first = (w->first - 1) / chunk * chunk; c.first < w->n; c.first += chunk) {
+    const uint32_t n = w->n - c.first < chunk ? w->n - c.first : chunk;
+    CKPT_TRY(ckpt_executor_head(r->candidate, batch, c.first, n, &c.logits, err));
+    CKPT_TRY(ckpt_executor_head(r->reference, ref_batch, c.first, n, &c.ref_logits, err));
+    device->table->run_host(device, compare_part, &c, n, 1);
+  }
+  return CKPT_OK;
 }
 
 /* ---- one window -------------------------------------------------------------------------------------------------- */
 
 static ckpt_status run_window(run *r, const window *w, ckpt_error *err) {
-  const comparison c = {r, w};
   ckpt_forward_result result;
   for (uint32_t i = 0; i < w->n; i++) {
     r->inputs[i] = i == 0 && r->options->bos >= 0 ? r->options->bos : r->ids[w->begin + i];
     r->targets[i] = i + 1 >= w->first && i + 1 < w->n ? r->ids[w->begin + i + 1] : -100;
   }
-  ckpt_token_batch batch = {.n_rows = 1,
+  const ckpt_token_batch batch = {.n_rows = 1,
                             .length = w->n,
                             .ids = r->inputs,
                             .targets = r->targets,
-                            .logits = r->logits,
                             .log_probabilities = r->log_p};
-  CKPT_TRY(ckpt_executor_forward(r->candidate, &batch, &result, err));
-  if (r->reference != NULL) {
-    batch.logits = r->ref_logits;
-    batch.log_probabilities = r->ref_log_p;
-    CKPT_TRY(ckpt_executor_forward(r->reference, &batch, &result, err));
+  ckpt_token_batch ref_batch = batch;
+  ref_batch.log_probabilities = r->ref_log_p;
+  if (r->reference == NULL)
+    CKPT_TRY(ckpt_executor_forward(r->candidate, &batch, &result, err));
+  else
+    CKPT_TRY(compare_window(r, w, &batch, &ref_batch, err));
+  for (uint32_t i = 0; i < n_scored(w); i++) {
+    score *s = &r->scores[r->n_scores + i];
+    s->nll = -(double)r->log_p[w->first - 1 + i];
+    if (r->reference != NULL) s->ref_nll = -(double)r->ref_log_p[w->first - 1 + i];
   }
-  ckpt_device *device = ckpt_executor_device(r->candidate);
-  device->table->run_host(device, compare_part, &c, n_scored(w), 1);
   r->n_scores += n_scored(w);
   return CKPT_OK;
 }
@@ -212,7 +230,10 @@ static void sum_up(ckpt_perplexity *out, run *r) {
 
 static ckpt_status check(const run *r, ckpt_error *err) {
   const ckpt_perplexity_options *options = r->options;
-  if (options->ctx < 2) return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "windows of %" PRIu32 " tokens", options->ctx);
+  const uint32_t least = options->scoring == CKPT_SCORING_LLAMA ? 3 : 2;
+  if (options->ctx < least)
+    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "windows of %" PRIu32 " token%s score nothing (at least %u)",
+                     options->ctx, options->ctx == 1 ? "" : "s", least);
   if (stride_of(options) > options->ctx)
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "a stride of %" PRIu32 " leaves tokens out of windows of %" PRIu32,
                      options->stride, options->ctx);
@@ -227,7 +248,7 @@ static ckpt_status check(const run *r, ckpt_error *err) {
 }
 
 static bool allocate(run *r) {
-  const size_t ctx = r->options->ctx, n_logits = r->reference == NULL ? 0 : ctx * (size_t)r->vocabulary;
+  const size_t ctx = r->options->ctx;
   size_t n = 0;
   for (uint32_t i = 0; i < r->n_windows; i++) {
     const window w = window_at(r, i);
@@ -238,11 +259,6 @@ static bool allocate(run *r) {
   r->log_p = calloc(ctx, sizeof *r->log_p);
   r->ref_log_p = calloc(ctx, sizeof *r->ref_log_p);
   r->scores = calloc(n + 1, sizeof *r->scores);
-  if (n_logits != 0) {
-    r->logits = calloc(n_logits, sizeof *r->logits);
-    r->ref_logits = calloc(n_logits, sizeof *r->ref_logits);
-    if (r->logits == NULL || r->ref_logits == NULL) return false;
-  }
   return r->inputs != NULL && r->targets != NULL && r->log_p != NULL && r->ref_log_p != NULL && r->scores != NULL;
 }
 
@@ -251,8 +267,6 @@ static void release(run *r) {
   free(r->targets);
   free(r->log_p);
   free(r->ref_log_p);
-  free(r->logits);
-  free(r->ref_logits);
   free(r->scores);
 }
 

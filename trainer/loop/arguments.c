@@ -138,9 +138,9 @@ static ckpt_status set_text(ckpt_arguments *a, const ckpt_argument *row, const j
 static ckpt_status set_value(ckpt_arguments *a, const ckpt_argument *row, const json_t *value, ckpt_error *err) {
   char *member = (char *)a + row->offset;
   switch (row->kind) {
-    case CKPT_ARGUMENT_BOOL:
-      if (!json_is_boolean(value)) return refuse(row, value, "it has to be true or false", err);
-      *(bool *)member = json_is_true(value);
+    case CKPT_ARGUMENT_BOOL: /* None stands for the default in transformers 5 */
+      if (!json_is_boolean(value) && !json_is_null(value)) return refuse(row, value, "it has to be true or false", err);
+      *(bool *)member = json_is_null(value) ? strcmp(row->value, "true") == 0 : json_is_true(value);
       return CKPT_OK;
     case CKPT_ARGUMENT_INT:
       if (json_is_integer(value))

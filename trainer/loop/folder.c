@@ -10,6 +10,7 @@
 
 #include "libckpt/base/error.h"
 #include "libckpt/base/text.h"
+#include "libckpt/io/temporary.h"
 #include "trainer/checkpoint/save.h"
 #include "trainer/loop/job.h"
 
@@ -54,15 +55,66 @@ static ckpt_status move_aside(const ckpt_job *job, const char *path, ckpt_error 
   return ckpt_fail(err, CKPT_EEXIST, path, NULL, "there is no free name to move it to");
 }
 
+/* The step in the name `prefix`N of a folder's entry. */
+static bool step_of(uint64_t *step, const char *name, const char *before) {
+  const size_t n = strlen(before);
+  char *end;
+  if (strncmp(name, before, n) != 0 || name[n] < '0' || name[n] > '9') return false;
+  errno = 0;
+  *step = strtoull(name + n, &end, 10);
+  return *end == '\0' && errno == 0;
+}
+
+/* Whether a folder is a run's: it has its run.json, or one of its checkpoints. */
+static bool has_a_run(const ckpt_job *job) {
+  uint64_t *steps;
+  size_t n;
+  if (ckpt_job_has_run(job)) return true;
+  const bool has_checkpoint = ckpt_job_checkpoints(job, &steps, &n, NULL) == CKPT_OK && n != 0;
+  free(steps);
+  return has_checkpoint;
+}
+
+/* What a run reads must not lie where it writes. A glob stands for the folder before its first pattern. */
+static ckpt_status check_input(const ckpt_job *job, const char *path, ckpt_error *err) {
+  char out[PATH_MAX], in[PATH_MAX], plain[PATH_MAX];
+  ckpt_c_snprintf(plain, sizeof plain, "%s", path == NULL ? "" : path);
+  if (plain[strcspn(plain, "*?[")] != '\0') {
+    plain[strcspn(plain, "*?[")] = '\0';
+    char *slash = strrchr(plain, '/');
+    if (slash == NULL) return CKPT_OK;
+    *slash = '\0';
+  }
+  if (path == NULL || realpath(job->options->output, out) == NULL || realpath(plain, in) == NULL) return CKPT_OK;
+  const size_t n = strlen(out);
+  if (strncmp(in, out, n) != 0 || (in[n] != '\0' && in[n] != '/')) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EEXIST, job->options->output, NULL, "the run reads %s, which lies there (give another -o)",
+                   path);
+}
+
+static ckpt_status check_inputs(const ckpt_job *job, ckpt_error *err) {
+  const ckpt_train_options *o = job->options;
+  CKPT_TRY(check_input(job, o->model, err));
+  CKPT_TRY(check_input(job, o->lora, err));
+  for (size_t i = 0; o->data[i] != NULL; i++) CKPT_TRY(check_input(job, o->data[i], err));
+  for (size_t i = 0; o->eval_data != NULL && o->eval_data[i] != NULL; i++)
+    CKPT_TRY(check_input(job, o->eval_data[i], err));
+  return CKPT_OK;
+}
+
 ckpt_status ckpt_job_prepare_folder(ckpt_job *job, ckpt_error *err) {
   const ckpt_train_options *o = job->options;
   struct stat there;
+  CKPT_TRY(check_inputs(job, err));
   const bool exists = stat(o->output, &there) == 0;
   if (exists && !S_ISDIR(there.st_mode)) return ckpt_fail(err, CKPT_EEXIST, o->output, NULL, "it is no folder");
   const bool has_run = exists && !is_empty(o->output);
   if (o->resume == NULL && has_run && !o->force)
     return ckpt_fail(err, CKPT_EEXIST, o->output, NULL,
                      "it is there already (--resume last goes on from it, --force moves it aside)");
+  if (o->resume != NULL && has_run && !has_a_run(job))
+    return ckpt_fail(err, CKPT_EEXIST, o->output, NULL,
+                     "it holds other files, and no run to go on in (give another -o)");
   if (o->resume == NULL && has_run) CKPT_TRY(move_aside(job, o->output, err));
   return make_folders(o->output, err);
 }
@@ -79,11 +131,8 @@ ckpt_status ckpt_job_checkpoints(const ckpt_job *job, uint64_t **steps, size_t *
   if (folder == NULL) return ckpt_fail_errno(err, job->options->output, "it cannot be opened");
   ckpt_status status = CKPT_OK;
   for (const struct dirent *entry; (entry = readdir(folder)) != NULL;) {
-    char *end;
-    if (strncmp(entry->d_name, prefix, sizeof prefix - 1) != 0) continue;
-    const char *digits = entry->d_name + sizeof prefix - 1;
-    const unsigned long long step = strtoull(digits, &end, 10);
-    if (*digits < '0' || *digits > '9' || *end != '\0') continue;
+    uint64_t step;
+    if (!step_of(&step, entry->d_name, prefix)) continue;
     uint64_t *more = reallocarray(*steps, *n + 1, sizeof *more);
     if (more == NULL) {
       status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
@@ -121,17 +170,26 @@ static ckpt_status take(ckpt_job *job, const char *path, ckpt_error *err) {
   return CKPT_OK;
 }
 
-/* What a killed run was writing or removing. */
+/* Whether an entry is what a killed run was writing or removing: its own names, or the library's for one of them. */
+static bool is_leftover(int folder, const char *entry) {
+  uint64_t step;
+  char name[NAME_MAX + 1];
+  if (strcmp(entry, CKPT_FINAL) == 0 || step_of(&step, entry, CKPT_STAGED) || step_of(&step, entry, CKPT_GOING))
+    return true;
+  const char *end = strstr(entry, ".ckpt-");
+  if (entry[0] != '.' || end == NULL) return false;
+  ckpt_c_snprintf(name, sizeof name, "%.*s", (int)(end - entry - 1), entry + 1);
+  return (strcmp(name, CKPT_FINAL) == 0 || step_of(&step, name, prefix)) && ckpt_temporary_is_left(folder, entry, name);
+}
+
 static ckpt_status remove_leftovers(const ckpt_job *job, ckpt_error *err) {
-  static const char *const names[] = {CKPT_STAGED, CKPT_GOING, CKPT_FINAL};
   DIR *folder = opendir(job->options->output);
   if (folder == NULL) return ckpt_fail_errno(err, job->options->output, "it cannot be opened");
   ckpt_status status = CKPT_OK;
   for (const struct dirent *entry; status == CKPT_OK && (entry = readdir(folder)) != NULL;) {
     char path[PATH_MAX];
     ckpt_c_snprintf(path, sizeof path, "%s/%s", job->options->output, entry->d_name);
-    for (size_t i = 0; i < sizeof names / sizeof *names && status == CKPT_OK; i++)
-      if (strncmp(entry->d_name, names[i], strlen(names[i])) == 0) status = ckpt_remove_all(path, err);
+    if (is_leftover(dirfd(folder), entry->d_name)) status = ckpt_remove_all(path, err);
   }
   closedir(folder);
   return status;
@@ -226,7 +284,7 @@ ckpt_status ckpt_job_set_aside(ckpt_job *job, ckpt_error *err) {
 ckpt_status ckpt_job_find_resumed(ckpt_job *job, ckpt_error *err) {
   const ckpt_train_options *o = job->options;
   if (o->resume == NULL) return CKPT_OK;
-  CKPT_TRY(remove_leftovers(job, err));
+  if (!ckpt_job_only_dumps(job)) CKPT_TRY(remove_leftovers(job, err));
   const bool is_auto = strcmp(o->resume, "auto") == 0;
   if (!is_auto && strcmp(o->resume, "last") != 0) return take_named(job, err);
   uint64_t *steps;

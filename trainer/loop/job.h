@@ -55,6 +55,7 @@ typedef struct ckpt_rank {
   ckpt_sharded *sharded;
   ckpt_executor *executor;
   float *base;                      /* of an adapter: the model's weights */
+  float *frozen;                    /* the same on a device that is not the host; NULL: base is it */
   float *merged, *merged_gradients; /* with it, and their gradients, where some run merged; else NULL */
   float *norms;                     /* of DoRA's rows */
   ckpt_parameter_place *places;     /* of an adapter: where the executor finds each parameter */
@@ -76,8 +77,9 @@ typedef struct ckpt_step_result {
   bool is_skipped, wants_stop;
 } ckpt_step_result;
 
-/* setup.c: fills a zeroed job; and releases one. */
+/* setup.c: fills a zeroed job. */
 ckpt_status ckpt_job_open(ckpt_job *job, const ckpt_train_options *options, ckpt_error *err);
+/* Releases what a job holds, also after a failure to open it. */
 void ckpt_job_close(ckpt_job *job);
 
 /* plan.c: --plan, through the report. */
@@ -96,15 +98,23 @@ ckpt_status ckpt_rank_step(ckpt_rank *rank, uint64_t step, ckpt_step_result *res
 /* evaluate.c: the loss over the data to evaluate on, the same for any number of ranks. */
 ckpt_status ckpt_rank_evaluate(ckpt_rank *rank, double *loss, ckpt_error *err);
 
-/* saving.c: a checkpoint of the state, and those removed that have to go; the final model. A checkpoint that cannot be
- * written is reported and remembered, no failure. */
+/* saving.c: writes a checkpoint of the state and removes those that have to go. A checkpoint that cannot be written is
+ * reported and remembered, no failure. */
 ckpt_status ckpt_rank_save(ckpt_rank *rank, ckpt_error *err);
+/* Writes the final model, or the adapter, into the output folder. */
 ckpt_status ckpt_rank_finish(ckpt_rank *rank, ckpt_error *err);
 /* Weights of the checkpoint of this step, for the end. */
 ckpt_status ckpt_rank_load_best(ckpt_rank *rank, ckpt_error *err);
 
-/* folder.c: the output folder is made, moved aside or gone on in; finds what to resume from. */
+/* Whether the run only dumps, and so writes nothing into its folder. */
+static inline bool ckpt_job_only_dumps(const ckpt_job *job) {
+  return job->options->dump_grads != NULL || job->options->dump_logits != NULL;
+}
+
+/* folder.c: makes the output folder, moves an old one aside, or takes one to go on in. EEXIST where it holds anything
+ * that the run must not touch. */
 ckpt_status ckpt_job_prepare_folder(ckpt_job *job, ckpt_error *err);
+/* Opens the checkpoint to go on from (job->resumed), where one is asked for and there. */
 ckpt_status ckpt_job_find_resumed(ckpt_job *job, ckpt_error *err);
 /* Rank 0, once the run goes on: what was broken gets another name, so that nothing takes it for a checkpoint. */
 ckpt_status ckpt_job_set_aside(ckpt_job *job, ckpt_error *err);
@@ -115,17 +125,24 @@ ckpt_status ckpt_open_checkpoint(ckpt_index **out, const char *path, ckpt_error 
 /* Steps of the checkpoints in the folder, ascending; the caller frees them. */
 ckpt_status ckpt_job_checkpoints(const ckpt_job *job, uint64_t **steps, size_t *n, ckpt_error *err);
 
-/* log.c: the files beside the checkpoints. */
+/* log.c: opens log.jsonl; rows after the step that a run goes on from are dropped. */
 ckpt_status ckpt_job_open_log(ckpt_job *job, ckpt_error *err);
+/* Appends a step's row; is_shown: reports it too. */
 ckpt_status ckpt_job_log_step(ckpt_job *job, const ckpt_rank *rank, const ckpt_step_result *result, bool is_shown,
                               ckpt_error *err);
+/* Appends and reports an evaluation. */
 ckpt_status ckpt_job_log_eval(ckpt_job *job, const ckpt_rank *rank, double loss, double seconds, ckpt_error *err);
+/* Replaces run.json. */
 ckpt_status ckpt_job_write_run(ckpt_job *job, ckpt_error *err);
+/* Adds a checkpoint and its digest to run.json; a NULL digest removes it. */
 ckpt_status ckpt_job_note_checkpoint(ckpt_job *job, uint64_t step, const char *digest, ckpt_error *err);
+/* Replaces train_results.json. */
 ckpt_status ckpt_job_write_results(ckpt_job *job, const ckpt_rank *rank, double seconds, ckpt_error *err);
 /* The run id that the folder's run.json has, in the arena; NULL: none. Its checkpoints are kept for the next writing.
  */
 const char *ckpt_job_read_run(ckpt_job *job);
+/* Whether the folder's run.json names a run. */
+bool ckpt_job_has_run(const ckpt_job *job);
 
 /* Shows a text. */
 void ckpt_job_report(const ckpt_job *job, ckpt_report_kind kind, const char *format, ...) CKPT_PRINTF(3, 4);
@@ -133,8 +150,9 @@ void ckpt_job_report(const ckpt_job *job, ckpt_report_kind kind, const char *for
 /* Seconds of a clock that only goes forward. */
 double ckpt_seconds(void);
 
-/* dump.c */
+/* dump.c: writes the gradients of the first step. EEXIST without --force. */
 ckpt_status ckpt_dump_gradients(const ckpt_rank *rank, const char *path, ckpt_error *err);
+/* Runs the first batch and writes its logits. EEXIST without --force. */
 ckpt_status ckpt_dump_logits(ckpt_rank *rank, const char *path, ckpt_error *err);
 
 #endif

@@ -175,6 +175,15 @@ ckpt_status ckpt_job_log_eval(ckpt_job *job, const ckpt_rank *rank, double loss,
 
 /* ---- run.json ---------------------------------------------------------------------------------------------------- */
 
+bool ckpt_job_has_run(const ckpt_job *job) {
+  char path[PATH_MAX];
+  path_in(path, job, "run.json");
+  json_t *run = json_load_file(path, 0, NULL);
+  const bool has_id = json_is_string(json_object_get(run, "run_id"));
+  json_decref(run);
+  return has_id;
+}
+
 const char *ckpt_job_read_run(ckpt_job *job) {
   char path[PATH_MAX];
   const char *name;
@@ -219,6 +228,7 @@ ckpt_status ckpt_job_write_run(ckpt_job *job, ckpt_error *err) {
   json_object_set_new(run, "n_samples", json_integer((json_int_t)job->order.n_samples));
   json_object_set_new(run, "n_steps", json_integer((json_int_t)job->n_steps));
   json_object_set_new(run, "mesh", mesh_of(job));
+  json_object_set_new(run, "device", json_string(job->options->is_on_cuda ? "cuda" : "cpu"));
   json_object_set_new(run, "arguments", arguments == NULL ? json_null() : json_loads(arguments, 0, NULL));
   json_object_set_new(run, "checkpoints",
                       job->checkpoints == NULL ? json_object() : json_loads(job->checkpoints, 0, NULL));

@@ -143,7 +143,8 @@ SETTER(stage) {
 
 /* Axes and their sizes. Their product is the number of ranks; one axis alone is longer than 1. */
 SETTER(mesh) {
-  uint64_t sizes[2] = {1, 1};
+  uint64_t *sizes = c->mesh;
+  sizes[0] = sizes[1] = 1;
   static const char *const axes[] = {"dp_replicate", "dp_shard", NULL};
   for (const char *at = value; *at != '\0';) {
     char axis[16], count[24];
@@ -156,16 +157,10 @@ SETTER(mesh) {
     CKPT_TRY(set_count(&sizes[i], "mesh", count, 1, 1024, err));
     at += n + (at[n] == ',');
   }
-  const uint64_t product = sizes[0] * sizes[1];
   if (sizes[0] > 1 && sizes[1] > 1)
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL,
                      "--mesh: dp_replicate %llu with dp_shard %llu: one of them has to be 1",
                      (unsigned long long)sizes[0], (unsigned long long)sizes[1]);
-  if (c->train.n_ranks != 0 && c->train.n_ranks != product)
-    return ckpt_fail(
-        err, CKPT_EINVAL, NULL, NULL, "--mesh: dp_replicate %llu * dp_shard %llu are %llu ranks, --ranks %u",
-        (unsigned long long)sizes[0], (unsigned long long)sizes[1], (unsigned long long)product, c->train.n_ranks);
-  c->train.n_ranks = (uint32_t)product;
   return CKPT_OK;
 }
 
@@ -185,7 +180,7 @@ SETTER(threshold) {
 }
 
 static const option options[] = {
-    {"model", "DIR", "model to begin with: a Hugging Face folder, or anything that ckpt opens", set_model},
+    {"model", "DIR", "model to begin with: a Hugging Face folder, or a checkpoint with its config.json", set_model},
     {"data", "FILE", "JSONL, .txt or tokens in .bin; a glob; repeatable", set_data},
     {"eval-data", "FILE", "the same, to evaluate on", set_eval_data},
     {"args", "FILE", "TrainingArguments as JSON or YAML; flags win", set_file},
@@ -197,7 +192,7 @@ static const option options[] = {
     {"columns", "NAME=COLUMN,...", "columns of JSONL that are text, prompt, completion, input_ids, ...", set_columns},
     {"data-dtype", "u16|u32", "of .bin without a header (default u16)", set_data_dtype},
     {"ranks", "N", "ranks, as threads of this process (default 1)", set_ranks},
-    {"mesh", "AXIS=N,...", "dp_replicate or dp_shard; their product is the number of ranks", set_mesh},
+    {"mesh", "AXIS=N,...", "dp_replicate or, with a stage, dp_shard; their product is the number of ranks", set_mesh},
     {"stage", "0|1|2|3", "what is sharded over ranks: 1 optimizer, 2 gradients too, 3 weights too (FSDP)", set_stage},
     {"threads", "N", "threads of each rank (default: processors / ranks)", set_threads},
     {"device", "cpu", "where it runs", set_device},
@@ -271,11 +266,13 @@ static ckpt_status read_argument(reader *r, const char *name, const char *after,
     return r->takes_arguments ? ckpt_arguments_set(&r->c->arguments, positive, "false", err) : CKPT_OK;
   if (ckpt_argument_find(name) == NULL) return unknown(name, err);
   row = ckpt_argument_find(name);
-  const bool is_bool =
-      row->kind == CKPT_ARGUMENT_BOOL ||
-      (row->kind != CKPT_ARGUMENT_TEXT && (strstr(row->value, "false") != NULL || strstr(row->value, "true") != NULL));
-  const bool has_next = r->at + 1 < r->argc && (is_truth(r->argv[r->at + 1]) || !is_bool);
-  if (after != NULL || has_next || !is_bool) CKPT_TRY(value_of(r, name, after, &value, err));
+  const char *next = r->at + 1 < r->argc ? r->argv[r->at + 1] : NULL;
+  bool takes_next = true; /* of a number and a text a value has to follow */
+  if (row->kind == CKPT_ARGUMENT_BOOL)
+    takes_next = next != NULL && is_truth(next);
+  else if (row->kind == CKPT_ARGUMENT_SAID || row->kind == CKPT_ARGUMENT_REFUSED) /* a flag, or any value */
+    takes_next = next != NULL && (next[0] != '-' || (next[1] >= '0' && next[1] <= '9'));
+  if (after != NULL || takes_next) CKPT_TRY(value_of(r, name, after, &value, err));
   return r->takes_arguments ? ckpt_arguments_set(&r->c->arguments, name, value, err) : CKPT_OK;
 }
 
@@ -308,6 +305,26 @@ static ckpt_status missing(const char *name, ckpt_error *err) {
   return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "--%s has to be given (see --help)", name);
 }
 
+/* The mesh against the ranks and the stage, in whatever order they were given. */
+static ckpt_status check_mesh(ckpt_command *c, ckpt_error *err) {
+  ckpt_train_options *t = &c->train;
+  const unsigned long long replicate = c->mesh[0], shard = c->mesh[1], product = replicate * shard;
+  if (product == 0) return CKPT_OK;
+  if (t->n_ranks != 0 && t->n_ranks != product)
+    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL,
+                     "--mesh: dp_replicate %llu * dp_shard %llu are %llu ranks, --ranks %u", replicate, shard, product,
+                     t->n_ranks);
+  if (replicate > 1 && t->stage != 0)
+    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL,
+                     "--mesh: dp_replicate %llu with --stage %u: ranks that replicate shard nothing (dp_shard=%llu)",
+                     replicate, t->stage, replicate);
+  if (shard > 1 && t->stage == 0)
+    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL,
+                     "--mesh: dp_shard %llu with --stage 0: nothing is sharded (--stage 1, 2 or 3)", shard);
+  t->n_ranks = (uint32_t)product;
+  return CKPT_OK;
+}
+
 static ckpt_status complete(ckpt_command *c, ckpt_error *err) {
   ckpt_train_options *t = &c->train;
   const char *resume = c->arguments.resume_from_checkpoint;
@@ -317,6 +334,8 @@ static ckpt_status complete(ckpt_command *c, ckpt_error *err) {
   if (t->model == NULL) return missing("model", err);
   if (c->n_data == 0) return missing("data", err);
   if (t->output == NULL && !t->plan && t->dump_grads == NULL && t->dump_logits == NULL) return missing("output", err);
+  if (t->output == NULL && t->resume != NULL && !t->plan) return missing("output", err);
+  CKPT_TRY(check_mesh(c, err));
   if (t->n_ranks == 0) t->n_ranks = 1;
   if (t->lora != NULL && t->init == CKPT_INIT_SCRATCH)
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "--lora with --init scratch: an adapter needs a model to adapt");

@@ -12,12 +12,13 @@ typedef struct ckpt_command {
   const char *file; /* --args */
   const char **data, **eval_data;
   size_t n_data, n_eval_data;
+  uint64_t mesh[2]; /* sizes of dp_replicate and dp_shard; 0: not given */
 } ckpt_command;
 
 /* Reads argv into a zeroed command. Every failure is wrong usage. say: told of arguments without meaning here. */
 ckpt_status ckpt_command_parse(ckpt_command *command, int argc, char **argv, void (*say)(void *arg, const char *text),
                                void *say_arg, ckpt_error *err);
-void ckpt_command_free(ckpt_command *command);
+void ckpt_command_free(ckpt_command *command); /* a zeroed one too */
 
 /* The text of --help, in the arena; NULL when it is full. */
 const char *ckpt_command_help(ckpt_arena *arena);

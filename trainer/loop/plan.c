@@ -26,6 +26,21 @@ static ckpt_status plan_executor(ckpt_executor_memory *out, const ckpt_job *job,
   return ckpt_executor_plan(out, job->model, &options, err);
 }
 
+/* Of an adapter: what is trained, and what is not. */
+static void report_frozen(const ckpt_job *job) {
+  const ckpt_lora *l = job->lora;
+  uint64_t n_whole = 0;
+  for (uint32_t i = 0; i < l->n_copies; i++) n_whole += l->base->parameters[l->copies[i].base].n_elements;
+  ckpt_job_report(
+      job, CKPT_REPORT_LINE,
+      "trained: %llu of %llu parameters, the adapter's: of %u layers, and %u tensor%s whole (%llu parameters)",
+      (unsigned long long)job->trained->n_elements, (unsigned long long)job->model->n_elements, l->n_targets,
+      l->n_copies, ckpt_plural(l->n_copies), (unsigned long long)n_whole);
+  ckpt_job_report(job, CKPT_REPORT_LINE, "frozen: %llu parameters in %u of the model's %u tensors",
+                  (unsigned long long)(job->model->n_elements - n_whole), job->model->n_parameters - l->n_copies,
+                  job->model->n_parameters);
+}
+
 ckpt_status ckpt_job_plan(const ckpt_job *job, ckpt_error *err) {
   const uint32_t n_ranks = job->options->n_ranks, stage = job->options->stage;
   char size[6][32];
@@ -34,9 +49,7 @@ ckpt_status ckpt_job_plan(const ckpt_job *job, ckpt_error *err) {
   const uint64_t known = ckpt_dataset_max_length(job->data);
   const uint32_t length = known == 0 ? 1024 : (uint32_t)known;
   CKPT_TRY(plan_executor(&activations, job, length, err));
-  if (job->lora != NULL)
-    ckpt_job_report(job, CKPT_REPORT_LINE, "trained: %llu of %llu parameters, the adapter's; the model's are frozen",
-                    (unsigned long long)job->trained->n_elements, (unsigned long long)job->model->n_elements);
+  if (job->lora != NULL) report_frozen(job);
   ckpt_job_report(job, CKPT_REPORT_LINE, "%s, %llu parameters in %u tensors, %llu rows, %llu steps of %llu rows",
                   job->model->architecture, (unsigned long long)job->model->n_elements, job->model->n_parameters,
                   (unsigned long long)job->order.n_samples, (unsigned long long)job->n_steps,
@@ -60,7 +73,7 @@ ckpt_status ckpt_job_plan(const ckpt_job *job, ckpt_error *err) {
         ckpt_text_size(activations.arena + activations.state, size[4]), (unsigned long long)job->order.batch, length);
   }
   ckpt_job_report(job, CKPT_REPORT_LINE, "a step: each rank receives %s", ckpt_text_size(communicated(job), size[5]));
-  if (total > available_bytes())
+  if (!job->options->is_on_cuda && total > available_bytes())
     return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "the ranks need %s, this machine has %s",
                      ckpt_text_size(total, size[0]), ckpt_text_size(available_bytes(), size[1]));
   return CKPT_OK;

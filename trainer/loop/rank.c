@@ -40,6 +40,17 @@ static ckpt_status resume(ckpt_rank *r, ckpt_error *err) {
   return CKPT_OK;
 }
 
+/* The model's weights where the device reads them. */
+static ckpt_status place_frozen(ckpt_rank *r, ckpt_error *err) {
+  const ckpt_device_table *table = r->device->table;
+  const size_t n_bytes = (size_t)r->job->model->n_flat * sizeof(float);
+  if (table->is_host) return CKPT_OK;
+  r->frozen = table->allocate(r->device, n_bytes);
+  CKPT_TRY_ALLOC(r->frozen, err);
+  table->copy_in(r->device, r->frozen, r->base, n_bytes);
+  return table->synchronize(r->device, err);
+}
+
 /* The model that is adapted, and what the adapter begins with. */
 static ckpt_status begin_lora(ckpt_rank *r, ckpt_error *err) {
   const ckpt_job *job = r->job;
@@ -52,16 +63,17 @@ static ckpt_status begin_lora(ckpt_rank *r, ckpt_error *err) {
   if (r->base == NULL || r->norms == NULL || r->places == NULL ||
       (is_merged && (r->merged == NULL || r->merged_gradients == NULL)))
     return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
-  const ckpt_lora_weights weights = {.base = r->base,
+  CKPT_TRY(ckpt_model_load(r->base, job->model, job->base, NULL, NULL, err));
+  CKPT_TRY(place_frozen(r, err));
+  const ckpt_lora_weights weights = {.base = r->frozen == NULL ? r->base : r->frozen,
                                      .merged = r->merged,
                                      .merged_gradients = r->merged_gradients,
                                      .own = r->sharded->weights,
                                      .own_gradients = r->sharded->gradients};
   ckpt_lora_places(job->lora, &weights, r->places);
-  CKPT_TRY(ckpt_model_load(r->base, job->model, job->base, NULL, NULL, err));
   if (job->resumed != NULL) return resume(r, err);
-  if (job->lora->folder != NULL) return ckpt_lora_load(job->lora, r->sharded->weights, err);
-  ckpt_lora_initialize(job->lora, r->sharded->weights, r->base, (uint64_t)job->arguments->seed);
+  if (job->lora->folder != NULL) return ckpt_lora_load(job->lora, r->sharded->host.weights, err);
+  ckpt_lora_initialize(job->lora, r->sharded->host.weights, r->base, (uint64_t)job->arguments->seed);
   return CKPT_OK;
 }
 
@@ -76,8 +88,8 @@ static ckpt_status load(ckpt_rank *r, ckpt_error *err) {
   const ckpt_job *job = r->job;
   if (job->lora != NULL) return begin_lora(r, err);
   if (job->resumed != NULL) return resume(r, err);
-  if (job->base != NULL) return ckpt_model_load(r->sharded->weights, job->model, job->base, NULL, NULL, err);
-  initialize(r->sharded->weights, job->model, (uint64_t)job->arguments->seed);
+  if (job->base != NULL) return ckpt_model_load(r->sharded->host.weights, job->model, job->base, NULL, NULL, err);
+  initialize(r->sharded->host.weights, job->model, (uint64_t)job->arguments->seed);
   return CKPT_OK;
 }
 
@@ -85,12 +97,13 @@ static ckpt_status begin(ckpt_rank *r, ckpt_error *err) {
   ckpt_job *job = r->job;
   r->batches = calloc(job->order.accumulation, sizeof *r->batches);
   CKPT_TRY_ALLOC(r->batches, err);
-  CKPT_TRY(ckpt_device_cpu_new(&r->device, job->n_threads, NULL, err));
+  CKPT_TRY(ckpt_device_choose(&r->device, job->options->is_on_cuda ? "cuda" : "cpu", job->n_threads, err));
   CKPT_TRY(ckpt_sharded_new(&r->sharded, job->trained, r->collective, r->device, job->options->stage, err));
   job->ranks[r->collective->rank] = r->sharded;
   r->state = job->start;
   r->state.learning_rate = ckpt_schedule_rate(&job->schedule, r->state.step);
   CKPT_TRY(load(r, err));
+  CKPT_TRY(ckpt_sharded_to_device(r->sharded, err));
   CKPT_TRY(ckpt_collective_barrier(r->collective, err));
   if (r->collective->rank == 0) CKPT_TRY(ckpt_job_set_aside(job, err));
   return ckpt_collective_barrier(r->collective, err);
@@ -192,7 +205,7 @@ static ckpt_status dump(ckpt_rank *r, ckpt_error *err) {
 static ckpt_status run(ckpt_rank *r, ckpt_error *err) {
   ckpt_job *job = r->job;
   CKPT_TRY(begin(r, err));
-  if (job->options->dump_grads != NULL || job->options->dump_logits != NULL) return dump(r, err);
+  if (ckpt_job_only_dumps(job)) return dump(r, err);
   const double begun = ckpt_seconds();
   if (job->arguments->eval_on_start && job->eval_data != NULL && r->state.step == 0)
     CKPT_TRY(ckpt_rank_evaluate(r, &r->eval_loss, err));

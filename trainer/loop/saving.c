@@ -26,7 +26,7 @@ static ckpt_status index_of(ckpt_index **out, const ckpt_rank *r, bool has_optim
                                   .ranks = job->ranks,
                                   .n_ranks = r->collective->size,
                                   .stage = r->sharded->stage,
-                                  .weights = r->sharded->weights,
+                                  .weights = r->sharded->host.weights,
                                   .progress = &r->state,
                                   .settings = &settings,
                                   .carried = job->carried,
@@ -137,6 +137,7 @@ ckpt_status ckpt_rank_save(ckpt_rank *r, ckpt_error *err) {
   const char *formats = job->options->save_format == NULL ? "dcp" : job->options->save_format;
   path_of(path, job, "checkpoint-", r->state.step);
   CKPT_TRY(ckpt_sharded_gather(r->sharded, err));
+  CKPT_TRY(ckpt_sharded_to_host(r->sharded, err));
   double exists = access(path, F_OK) == 0;
   CKPT_TRY(ckpt_collective_sum(r->collective, &exists, 1, err));
   const bool is_staged = strchr(formats, ',') != NULL || strcmp(formats, "torch") == 0;
@@ -172,7 +173,7 @@ ckpt_status ckpt_rank_load_best(ckpt_rank *r, ckpt_error *err) {
     return CKPT_OK;
   }
   CKPT_TRY(ckpt_open_checkpoint(&index, path, err));
-  const ckpt_status status = ckpt_model_load(r->sharded->weights, r->job->trained, index, NULL, NULL, err);
+  const ckpt_status status = ckpt_model_load(r->sharded->host.weights, r->job->trained, index, NULL, NULL, err);
   ckpt_index_free(index);
   return status;
 }
@@ -187,7 +188,8 @@ static ckpt_status write_adapter(const ckpt_rank *r, const char *staged, ckpt_er
   ckpt_c_snprintf(path, sizeof path, "%s/adapter_model.safetensors", staged);
   CKPT_TRY(ckpt_plan_new(&plan, err));
   ckpt_status status = ckpt_plan_output(plan, path, "safetensors", false, &sink, err);
-  if (status == CKPT_OK) status = ckpt_model_save_rows(plan, sink, job->trained, r->sharded->weights, CKPT_F32, err);
+  const float *weights = r->sharded->host.weights;
+  if (status == CKPT_OK) status = ckpt_model_save_rows(plan, sink, job->trained, weights, CKPT_F32, err);
   if (status == CKPT_OK) status = ckpt_plan_run(plan, NULL, err);
   ckpt_plan_free(plan);
   for (uint32_t i = 0; i < job->n_carried && status == CKPT_OK; i++) {
@@ -215,6 +217,7 @@ static ckpt_status write_final(ckpt_rank *r, ckpt_error *err) {
 
 ckpt_status ckpt_rank_finish(ckpt_rank *r, ckpt_error *err) {
   CKPT_TRY(ckpt_sharded_gather(r->sharded, err));
+  CKPT_TRY(ckpt_sharded_to_host(r->sharded, err));
   if (r->job->arguments->load_best_model_at_end && !isnan(r->state.best_metric)) CKPT_TRY(ckpt_rank_load_best(r, err));
   if (r->collective->rank == 0) CKPT_TRY(rotate(r->job, r, err)); /* a run that was killed may not have come to it */
   if (r->collective->rank == 0) CKPT_TRY(write_final(r, err));

@@ -25,11 +25,19 @@ static ckpt_status carry(ckpt_job *job, const char *name, const char *bytes, uin
   return CKPT_OK;
 }
 
+/* What a run writes beside its model is that run's, and no part of the model that the next one begins with. */
+static bool is_of_a_run(const char *name) {
+  static const char *const names[] = {"run.json", "log.jsonl", "train_results.json"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (strcmp(name, names[i]) == 0) return true;
+  return false;
+}
+
 static ckpt_status carry_from_index(ckpt_job *job, ckpt_index *index, ckpt_error *err) {
   for (uint32_t i = 0; i < index->n_side_files; i++) {
     const ckpt_side_file *side = &index->side_files[i];
     const char *text;
-    if (side->is_read || strchr(side->name, '/') != NULL) continue;
+    if (side->is_read || strchr(side->name, '/') != NULL || is_of_a_run(side->name)) continue;
     CKPT_TRY(ckpt_index_side_text(index, side, MAX_CARRIED, &text, err));
     CKPT_TRY(carry(job, side->name, text, side->n_bytes, err));
   }
@@ -105,6 +113,9 @@ static ckpt_status open_lora(ckpt_job *job, ckpt_error *err) {
     if (strcmp(job->carried[i].name, "config.json") != 0 && strcmp(job->carried[i].name, "generation_config.json") != 0)
       job->carried[n++] = job->carried[i];
   job->n_carried = n;
+  if (job->options->is_on_cuda && job->lora->n_merged != 0)
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, job->options->lora, NULL,
+                     "--device cuda: DoRA, and adapters of heads, are trained on the CPU so far");
   if (job->lora->dropout != 0 && job->lora->n_merged != 0)
     ckpt_job_report(job, CKPT_REPORT_WARNING,
                     "lora_dropout %g: there is none yet for DoRA and for heads, %u of %u adapted layers are without",
@@ -122,7 +133,8 @@ static ckpt_status open_model(ckpt_job *job, ckpt_error *err) {
   }
   const ckpt_carried *config = carried_of(job, "config.json");
   if (config == NULL) return ckpt_fail(err, CKPT_ENOTFOUND, o->model, NULL, "there is no config.json in it");
-  const ckpt_model_options options = {.struct_size = sizeof options, .needs_backward = true};
+  const ckpt_model_options options = {
+      .struct_size = sizeof options, .needs_backward = true, .is_bf16 = job->arguments->bf16};
   CKPT_TRY(ckpt_model_new(&job->model, config->bytes, (size_t)config->n_bytes, o->model, &options, err));
   CKPT_TRY(open_lora(job, err));
   return open_tokenizer(job, err);
@@ -330,7 +342,7 @@ ckpt_status ckpt_job_open(ckpt_job *job, const ckpt_train_options *options, ckpt
   CKPT_TRY(count_steps(job, err));
   job->start = (ckpt_progress_state){.best_metric = NAN};
   if (options->plan) return CKPT_OK;
-  CKPT_TRY(ckpt_job_prepare_folder(job, err));
+  if (!ckpt_job_only_dumps(job)) CKPT_TRY(ckpt_job_prepare_folder(job, err));
   CKPT_TRY(ckpt_job_find_resumed(job, err));
   if (job->resumed != NULL) {
     CKPT_TRY(check_model(job, err));
@@ -349,6 +361,7 @@ ckpt_status ckpt_job_open(ckpt_job *job, const ckpt_train_options *options, ckpt
     job->base_digest = ckpt_arena_copy(&job->arena, ckpt_digest_text(&digest, text));
     CKPT_TRY_ALLOC(job->base_digest, err);
   }
+  if (ckpt_job_only_dumps(job)) return CKPT_OK;
   CKPT_TRY(ckpt_job_open_log(job, err));
   return ckpt_job_write_run(job, err);
 }

@@ -21,6 +21,7 @@ static void free_rank(ckpt_rank *r, uint64_t accumulation) {
   ckpt_executor_free(r->executor);
   ckpt_sharded_free(r->sharded);
   free(r->base);
+  if (r->frozen != NULL) r->device->table->release(r->device, r->frozen, (size_t)r->job->model->n_flat * sizeof(float));
   free(r->merged);
   free(r->norms);
   free(r->places);
@@ -64,8 +65,10 @@ static ckpt_status run_ranks(ckpt_job *job, ckpt_rank *ranks, ckpt_thread_ranks 
 
 static ckpt_status check_device(const ckpt_train_options *options, ckpt_error *err) {
   if (!options->is_on_cuda) return CKPT_OK;
-  CKPT_TRY(ckpt_device_check("cuda", err));
-  return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "models are trained on the CPU only, so far");
+  if (options->n_ranks != 1)
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "--device cuda: one rank on one GPU so far, not %u ranks",
+                     options->n_ranks);
+  return options->plan ? CKPT_OK : ckpt_device_check("cuda", err);
 }
 
 /* Whether it was a checkpoint that could not be loaded, and an earlier one is to be tried. */

@@ -22,7 +22,7 @@ typedef struct ckpt_train_options {
   const char *resume;      /* "last", "auto", a path; NULL: a new run */
   const char *save_format; /* "dcp,torch"; NULL: dcp */
   const char *dump_grads, *dump_logits;
-  bool is_on_cuda; /* EUNSUPPORTED, with the reason */
+  bool is_on_cuda; /* one rank on one GPU; EUNSUPPORTED where there is none, with the reason */
   ckpt_init_kind init;
   ckpt_packing packing;
   ckpt_dtype data_dtype;

@@ -100,11 +100,12 @@ void ckpt_lora_places(const ckpt_lora *lora, const ckpt_lora_weights *w, ckpt_pa
     const uint32_t number = lora->targets[i].base;
     const uint64_t offset = model->parameters[number].offset;
     if (lora->targets[i].is_merged)
-      places[number] = (ckpt_parameter_place){w->merged + offset, w->merged_gradients + offset};
+      places[number] = (ckpt_parameter_place){.weights = w->merged + offset, .gradients = w->merged_gradients + offset};
   }
   for (uint32_t i = 0; i < lora->table.n_parameters; i++) {
     const uint64_t offset = lora->table.parameters[i].offset;
-    places[model->n_parameters + i] = (ckpt_parameter_place){w->own + offset, w->own_gradients + offset};
+    places[model->n_parameters + i] =
+        (ckpt_parameter_place){.weights = w->own + offset, .gradients = w->own_gradients + offset};
   }
   for (uint32_t i = 0; i < lora->n_copies; i++)
     places[lora->copies[i].base] = places[model->n_parameters + lora->copies[i].own];

@@ -11,17 +11,20 @@
 #include "libckpt/base/text.h"
 #include "trainer/lora/lora.h"
 
-/* Every key that PEFT 0.21 writes, with its default. */
+/* Every key that PEFT 0.21 writes, with its default, but for peft_version, which is that of the writer. */
 static const char defaults[] =
     "{\"alora_invocation_tokens\":null,\"alpha_pattern\":{},\"arrow_config\":null,\"auto_mapping\":null,"
     "\"base_model_name_or_path\":null,\"bias\":\"none\",\"corda_config\":null,\"ensure_weight_tying\":false,"
     "\"eva_config\":null,\"exclude_modules\":null,\"fan_in_fan_out\":false,\"inference_mode\":true,"
-    "\"init_lora_weights\":true,\"layer_replication\":null,\"layers_pattern\":null,\"layers_to_transform\":null,"
-    "\"loftq_config\":{},\"lora_alpha\":8,\"lora_bias\":false,\"lora_dropout\":0.0,\"megatron_config\":null,"
-    "\"megatron_core\":\"megatron.core\",\"modules_to_save\":null,\"peft_type\":\"LORA\",\"qalora_group_size\":16,"
+    "\"init_lora_weights\":true,\"kasa_config\":null,\"layer_replication\":null,\"layers_pattern\":null,\"layers_to_"
+    "transform\":null,"
+    "\"loftq_config\":{},\"lora_alpha\":8,\"lora_bias\":false,\"lora_dropout\":0.0,\"lora_ga_config\":null,\"megatron_"
+    "config\":null,"
+    "\"megatron_core\":\"megatron.core\",\"modules_to_save\":null,\"monteclora_config\":null,\"peft_type\":\"LORA\","
+    "\"qalora_group_size\":16,"
     "\"r\":8,\"rank_pattern\":{},\"revision\":null,\"target_modules\":null,\"target_parameters\":null,"
-    "\"task_type\":\"CAUSAL_LM\",\"trainable_token_indices\":null,\"use_dora\":false,\"use_qalora\":false,"
-    "\"use_rslora\":false}";
+    "\"task_type\":\"CAUSAL_LM\",\"trainable_token_indices\":null,\"use_bdlora\":null,\"use_dora\":false,"
+    "\"use_qalora\":false,\"use_rslora\":false,\"velora_config\":null}";
 
 static ckpt_status wrong(const char *path, const char *key, const json_t *value, const char *why, ckpt_error *err) {
   char *text = value == NULL ? NULL : json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
@@ -37,6 +40,11 @@ static bool is_plain(const json_t *value) {
          (json_is_array(value) && json_array_size(value) == 0);
 }
 
+static bool is_bias(const json_t *config, const char *which) {
+  const char *bias = json_string_value(json_object_get(config, "bias"));
+  return bias != NULL && strcmp(bias, which) == 0;
+}
+
 /* What would be trained otherwise than it is here. */
 static ckpt_status refuse(const json_t *config, const char *path, ckpt_error *err) {
   static const char *const absent[] = {"use_qalora",
@@ -48,16 +56,20 @@ static ckpt_status refuse(const json_t *config, const char *path, ckpt_error *er
                                        "alora_invocation_tokens",
                                        "use_bdlora",
                                        "megatron_config",
-                                       "arrow_config"};
+                                       "arrow_config",
+                                       "kasa_config",
+                                       "lora_ga_config",
+                                       "monteclora_config",
+                                       "velora_config"};
   for (size_t i = 0; i < sizeof absent / sizeof *absent; i++)
     if (!is_plain(json_object_get(config, absent[i])))
       return wrong(path, absent[i], json_object_get(config, absent[i]), "it is not there yet", err);
-  const json_t *type = json_object_get(config, "peft_type"), *bias = json_object_get(config, "bias");
+  const json_t *type = json_object_get(config, "peft_type");
   const json_t *task = json_object_get(config, "task_type"), *init = json_object_get(config, "init_lora_weights");
   if (!json_is_string(type) || strcmp(json_string_value(type), "LORA") != 0)
     return wrong(path, "peft_type", type, "it has to be LORA", err);
-  if (!json_is_string(bias) || strcmp(json_string_value(bias), "none") != 0)
-    return wrong(path, "bias", bias, "biases are not trained yet (none)", err);
+  if (!is_bias(config, "none") && !is_bias(config, "lora_only") && !is_bias(config, "all"))
+    return wrong(path, "bias", json_object_get(config, "bias"), "it has to be none, lora_only or all", err);
   if (!json_is_null(task) && (!json_is_string(task) || strcmp(json_string_value(task), "CAUSAL_LM") != 0))
     return wrong(path, "task_type", task, "it has to be CAUSAL_LM", err);
   if (!json_is_boolean(init) && (!json_is_string(init) || strcmp(json_string_value(init), "gaussian") != 0))
@@ -108,6 +120,17 @@ static ckpt_status is_taken(bool *out, const json_t *names, const char *module, 
     *out = *out || (name != NULL && ends_in_module(module, name));
   }
   return CKPT_OK;
+}
+
+/* Whether a parameter lies in a module of modules_to_save: of one whose name ends so, as PEFT takes it. */
+static bool is_whole(const json_t *names, const char *parameter) {
+  for (const char *dot = strchr(parameter, '.'); dot != NULL; dot = strchr(dot + 1, '.'))
+    for (size_t i = 0; i < json_array_size(names); i++) {
+      const char *name = json_string_value(json_array_get(names, i));
+      const size_t n = name == NULL ? 0 : strlen(name), n_module = (size_t)(dot - parameter);
+      if (n != 0 && n <= n_module && memcmp(dot - n, name, n) == 0) return true;
+    }
+  return false;
 }
 
 /* The number that a pattern of modules gives, else the common one. */
@@ -176,10 +199,39 @@ static ckpt_status add_target(ckpt_lora *l, const json_t *config, uint32_t base,
                        &t->n_out, 1, &t->magnitude, err);
 }
 
+/* Whether the config adapts the module of a weight. */
+static ckpt_status is_adapted(bool *out, const json_t *config, const ckpt_parameter *p, char module[512],
+                              ckpt_error *err) {
+  bool is_excluded = false;
+  *out = false;
+  if (!module_of(module, p)) return CKPT_OK;
+  CKPT_TRY(is_taken(&is_excluded, json_object_get(config, "exclude_modules"), module, err));
+  return is_excluded ? CKPT_OK : is_taken(out, json_object_get(config, "target_modules"), module, err);
+}
+
+/* The copy of a parameter that is trained whole. */
+static ckpt_status add_copy(ckpt_lora *l, uint32_t base, const char *module, const char *rest, ckpt_error *err) {
+  const ckpt_parameter *p = &l->base->parameters[base];
+  const char *name = ckpt_arena_printf(&l->arena, "base_model.model.%s%s", module, rest);
+  l->copies[l->n_copies].base = base;
+  return add_parameter(l, name, p, p->shape, p->rank, &l->copies[l->n_copies++].own, err);
+}
+
+/* A bias, where the config wants it trained: of an adapted layer PEFT has it below base_layer. */
+static ckpt_status add_bias(ckpt_lora *l, const json_t *config, uint32_t base, const char *module, ckpt_error *err) {
+  char weight[640], ignored[512];
+  bool is_target = false;
+  if (!ckpt_text_ends(l->base->parameters[base].name, ".bias") || is_bias(config, "none")) return CKPT_OK;
+  ckpt_c_snprintf(weight, sizeof weight, "%s.weight", module);
+  const ckpt_parameter *p = ckpt_model_find(l->base, weight);
+  if (p != NULL) CKPT_TRY(is_adapted(&is_target, config, p, ignored, err));
+  if (!is_target && !is_bias(config, "all")) return CKPT_OK;
+  return add_copy(l, base, module, is_target ? ".base_layer.bias" : ".bias", err);
+}
+
 static ckpt_status add_all(ckpt_lora *l, const json_t *config, const char *path, ckpt_error *err) {
   const json_t *targets = json_object_get(config, "target_modules"),
                *saved = json_object_get(config, "modules_to_save");
-  const json_t *excluded = json_object_get(config, "exclude_modules");
   const uint32_t n = l->base->n_parameters;
   l->targets = ckpt_arena_array(&l->arena, n, sizeof *l->targets);
   l->copies = ckpt_arena_array(&l->arena, n, sizeof *l->copies);
@@ -189,19 +241,15 @@ static ckpt_status add_all(ckpt_lora *l, const json_t *config, const char *path,
   for (uint32_t i = 0; i < n; i++) {
     const ckpt_parameter *p = &l->base->parameters[i];
     char module[512];
-    bool is_target = false, is_excluded = false, is_saved = false;
+    bool is_target = false;
     ckpt_c_snprintf(module, sizeof module, "%.*s", (int)(strrchr(p->name, '.') - p->name), p->name);
-    CKPT_TRY(is_taken(&is_saved, saved, module, err));
-    if (is_saved) {
-      const char *name = ckpt_arena_printf(&l->arena, "base_model.model.%s", p->name);
-      l->copies[l->n_copies].base = i;
-      CKPT_TRY(add_parameter(l, name, p, p->shape, p->rank, &l->copies[l->n_copies++].own, err));
+    if (is_whole(saved, p->name)) {
+      CKPT_TRY(add_copy(l, i, module, p->name + strlen(module), err));
       continue;
     }
-    if (!module_of(module, p)) continue;
-    CKPT_TRY(is_taken(&is_target, targets, module, err));
-    CKPT_TRY(is_taken(&is_excluded, excluded, module, err));
-    if (is_target && !is_excluded) CKPT_TRY(add_target(l, config, i, module, path, err));
+    CKPT_TRY(add_bias(l, config, i, module, err));
+    CKPT_TRY(is_adapted(&is_target, config, p, module, err));
+    if (is_target) CKPT_TRY(add_target(l, config, i, module, path, err));
   }
   if (l->n_targets != 0) return CKPT_OK;
   char *text = json_dumps(targets, JSON_ENCODE_ANY | JSON_COMPACT);

@@ -22,7 +22,7 @@ typedef struct ckpt_lora_target {
   double scale;
 } ckpt_lora_target;
 
-/* A parameter that is trained whole (modules_to_save). */
+/* A parameter that is trained whole: of modules_to_save, or a bias that the config wants trained. */
 typedef struct ckpt_lora_copy {
   uint32_t base, own;
 } ckpt_lora_copy;

@@ -41,7 +41,7 @@ typedef struct ckpt_axis_call {
   void *stream;           /* of the device whose memory this is; NULL: the host's */
 } ckpt_axis_call;
 
-typedef uint64_t ckpt_axis_ticket;
+typedef uint64_t ckpt_axis_ticket; /* of a call that has begun and is to be waited for */
 
 typedef struct ckpt_axis_group ckpt_axis_group;
 

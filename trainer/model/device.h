@@ -12,6 +12,9 @@ ckpt_status ckpt_device_cpu_new(ckpt_device **out, uint32_t n_threads, const ckp
                                 ckpt_error *err);
 void ckpt_device_free(ckpt_device *device); /* as above */
 
+/* A product of the CPU in tiles, by the device's threads and its kernels' gemm: its slot of the table. */
+ckpt_status ckpt_gemm_cpu(ckpt_device *device, const ckpt_gemm *gemm, ckpt_error *err);
+
 /* Whether the device of this name (as below) can be made: EUNSUPPORTED with the reason. */
 ckpt_status ckpt_device_check(const char *name, ckpt_error *err);
 

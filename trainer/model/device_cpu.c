@@ -99,9 +99,12 @@ static void copy(ckpt_device *device, void *dst, const void *src, size_t n_bytes
   if (n_bytes > 0) memcpy(dst, src, n_bytes);
 }
 
+static void zero_part(const void *arg, size_t begin, size_t end) {
+  memset(*(char *const *)arg + begin, 0, end - begin);
+}
+
 static void fill_zero(ckpt_device *device, void *dst, size_t n_bytes) {
-  (void)device;
-  if (n_bytes > 0) memset(dst, 0, n_bytes);
+  run_host(device, zero_part, &dst, n_bytes, 1 << 20);
 }
 
 static void launch(ckpt_device *device, ckpt_tape_kernel_id kernel, const void *args, size_t n, size_t grain) {
@@ -157,77 +160,6 @@ static double event_seconds(ckpt_device *device, ckpt_device_event *from, ckpt_d
   return (double)(to->at.tv_sec - from->at.tv_sec) + 1e-9 * (double)(to->at.tv_nsec - from->at.tv_nsec);
 }
 
-/* ---- GEMM -----------------------------------------------------------------------------------------------------------
- */
-
-/* Tiles of a product: enough of them for many threads, each large enough that packing its panels pays. */
-enum { TILE_ROWS = 512, TILE_COLUMNS = 1024, MIN_TILE = 96, WANTED_TILES = 8, TILE_WORK = 1 << 24 };
-
-typedef struct tiles {
-  const ckpt_gemm *gemm;
-  ckpt_gemm_function *multiply;
-  size_t real_bytes, n_rows, n_columns, across; /* of a tile; tiles beside each other */
-  pthread_mutex_t *mutex;
-  ckpt_status *status;
-  ckpt_error *err;
-} tiles;
-
-static size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
-
-static void choose_tiles(tiles *t) {
-  const ckpt_gemm *g = t->gemm;
-  size_t down = 1, across = 1;
-  for (;;) {
-    t->n_rows = round_up((g->m + down - 1) / down, 16);
-    t->n_columns = round_up((g->n + across - 1) / across, 64);
-    bool is_few = down * across < WANTED_TILES && t->n_rows * t->n_columns * (g->k + 1) > TILE_WORK;
-    bool is_tall = t->n_rows >= t->n_columns;
-    if (t->n_rows > TILE_ROWS || (is_few && is_tall && t->n_rows > MIN_TILE))
-      down++;
-    else if (t->n_columns > TILE_COLUMNS || (is_few && t->n_columns > MIN_TILE))
-      across++;
-    else
-      break;
-  }
-  t->across = (g->n + t->n_columns - 1) / t->n_columns;
-}
-
-static void multiply_tiles(const void *arg, size_t begin, size_t end) {
-  const tiles *t = arg;
-  for (size_t i = begin; i < end; i++) {
-    ckpt_gemm g = *t->gemm;
-    ckpt_error error = {0};
-    const size_t row = i / t->across * t->n_rows, column = i % t->across * t->n_columns;
-    g.m = g.m - row < t->n_rows ? g.m - row : t->n_rows;
-    g.n = g.n - column < t->n_columns ? g.n - column : t->n_columns;
-    g.a = (const char *)g.a + (g.is_a_transposed ? row : row * g.lda) * t->real_bytes;
-    g.b = (const char *)g.b + (g.is_b_transposed ? column * g.ldb : column) * t->real_bytes;
-    g.c = (char *)g.c + (row * g.ldc + column) * t->real_bytes;
-    if (g.bias != NULL) g.bias = (const char *)g.bias + column * t->real_bytes;
-    ckpt_status status = t->multiply(&g, &error);
-    if (status == CKPT_OK) continue;
-    pthread_mutex_lock(t->mutex);
-    if (*t->status == CKPT_OK && t->err != NULL) *t->err = error;
-    *t->status = status;
-    pthread_mutex_unlock(t->mutex);
-  }
-}
-
-static ckpt_status gemm(ckpt_device *device, const ckpt_gemm *g, ckpt_error *err) {
-  pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-  ckpt_status status = CKPT_OK;
-  tiles t = {.gemm = g,
-             .multiply = device->kernels->gemm,
-             .real_bytes = device->kernels->real_bytes,
-             .mutex = &mutex,
-             .status = &status,
-             .err = err};
-  if (g->m == 0 || g->n == 0) return CKPT_OK;
-  choose_tiles(&t);
-  run_host(device, multiply_tiles, &t, (g->m + t.n_rows - 1) / t.n_rows * t.across, 1);
-  return status;
-}
-
 /* ---- life -----------------------------------------------------------------------------------------------------------
  */
 
@@ -253,7 +185,7 @@ static const ckpt_device_table cpu_table = {.name = "cpu",
                                             .copy_out = copy,
                                             .fill_zero = fill_zero,
                                             .launch = launch,
-                                            .gemm = gemm,
+                                            .gemm = ckpt_gemm_cpu,
                                             .dequantize = dequantize,
                                             .synchronize = synchronize,
                                             .stream = stream,

@@ -26,6 +26,7 @@ struct ckpt_executor {
   const ckpt_parameter_place *places; /* the caller's; NULL: parameters are in the flat buffers */
   ckpt_axis_group *axes[CKPT_N_MESH_AXES];
   char *log_probabilities; /* of the host: one a token */
+  float *logits;           /* of the host: a chunk's, where the device is another; NULL before the first */
 };
 
 /* ---- the plan -------------------------------------------------------------------------------------------------------
@@ -165,6 +166,7 @@ static void release(ckpt_executor *x, char *memory, uint64_t n_bytes) {
 void ckpt_executor_free(ckpt_executor *x) {
   if (x == NULL) return;
   free(x->log_probabilities);
+  free(x->logits);
   if (x->device != NULL) {
     release(x, x->state, x->memory.state);
     release(x, x->arena, x->memory.arena);
@@ -297,6 +299,8 @@ static void give_parameters(ckpt_executor *x, ckpt_tape_call *call, uint32_t num
     }
     if (x->places != NULL) {
       call->parameters[i] = x->places[value->parameter].weights;
+      call->dtypes[i] = x->places[value->parameter].dtype;
+      if (i == 0) call->is_turned = x->places[value->parameter].is_turned;
       call->d_parameters[i] = x->places[value->parameter].gradients;
       continue;
     }
@@ -329,6 +333,8 @@ static void give_scratch(ckpt_executor *x, ckpt_tape_call *call, uint32_t number
 typedef struct run {
   const ckpt_token_batch *batch;
   size_t n_tokens;
+  size_t head_first, head_rows;
+  bool keeps_logits;
   double scale;
   bool is_training;
 } run;
@@ -347,6 +353,9 @@ static ckpt_status run_step(ckpt_executor *x, const run *r, uint32_t number, boo
                          .state = x->state + x->plan.states[entry_number],
                          .axes = x->axes,
                          .loss_rows = (size_t)x->limits.loss_rows,
+                         .head_first = r->head_first,
+                         .head_rows = r->head_rows,
+                         .keeps_logits = r->keeps_logits,
                          .scale = r->scale,
                          .is_training = r->is_training};
   for (uint32_t i = 0; i < entry->n_in; i++) call.in[i] = value_of(x, &call, entry->in[i], number);
@@ -355,9 +364,11 @@ static ckpt_status run_step(ckpt_executor *x, const run *r, uint32_t number, boo
   give_scratch(x, &call, number);
   if (is_backward) give_gradients(x, &call, number);
   CKPT_TRY(is_backward ? op->backward(&call, err) : op->forward(&call, err));
-  if (entry->op == CKPT_OP_linear_loss && r->batch->targets != NULL)
-    x->device->table->copy_out(x->device, x->log_probabilities, call.out[0],
-                               r->n_tokens * (size_t)x->limits.real_bytes);
+  if (entry->op == CKPT_OP_linear_loss && r->batch->targets != NULL) {
+    const size_t at = r->head_first * (size_t)x->limits.real_bytes;
+    x->device->table->copy_out(x->device, x->log_probabilities + at, (char *)call.out[0] + at,
+                               r->head_rows * (size_t)x->limits.real_bytes);
+  }
   return CKPT_OK;
 }
 
@@ -377,6 +388,7 @@ static void sum_loss(const ckpt_executor *x, const run *r, ckpt_forward_result *
 static ckpt_status start(ckpt_executor *x, run *r, const ckpt_token_batch *batch, ckpt_error *err) {
   CKPT_TRY(check_batch(x, batch, err));
   *r = (run){.batch = batch, .n_tokens = (size_t)batch->n_rows * batch->length};
+  r->head_rows = r->n_tokens;
   copy_batch(x, batch);
   return CKPT_OK;
 }
@@ -392,6 +404,57 @@ ckpt_status ckpt_executor_forward(ckpt_executor *x, const ckpt_token_batch *batc
       CKPT_TRY(run_step(x, &r, i, false, err));
   CKPT_TRY(x->device->table->synchronize(x->device, err));
   sum_loss(x, &r, result);
+  return CKPT_OK;
+}
+
+/* ---- the head by itself ---------------------------------------------------------------------------------------------
+ */
+
+/* The planned step of the head, the tape's only linear_loss. */
+static uint32_t head_step(const ckpt_executor *x) {
+  uint32_t i = 0;
+  while (i < x->plan.n_steps && x->model->tape.entries[x->plan.steps[i].entry].op != CKPT_OP_linear_loss) i++;
+  return i;
+}
+
+uint32_t ckpt_executor_chunk(const ckpt_executor *x) { return (uint32_t)x->limits.loss_rows; }
+
+ckpt_status ckpt_executor_body(ckpt_executor *x, const ckpt_token_batch *batch, ckpt_error *err) {
+  run r;
+  const uint32_t head = head_step(x);
+  CKPT_TRY(start(x, &r, batch, err));
+  for (uint32_t i = 0; i < head && r.n_tokens != 0; i++) CKPT_TRY(run_step(x, &r, i, false, err));
+  return x->device->table->synchronize(x->device, err);
+}
+
+/* Where the host reads the chunk's logits, which are in the head's scratch. */
+static ckpt_status show_logits(ckpt_executor *x, const float **out, uint32_t step, size_t n_rows, ckpt_error *err) {
+  const void *scratch = x->arena + x->plan.buffers[x->plan.steps[step].scratch].offset;
+  const size_t n = n_rows * (size_t)x->model->vocabulary;
+  *out = scratch;
+  if (x->device->table->is_host) return CKPT_OK;
+  if (x->logits == NULL)
+    x->logits = calloc((size_t)(x->limits.loss_rows * x->model->vocabulary) + 1, sizeof *x->logits);
+  CKPT_TRY_ALLOC(x->logits, err);
+  x->device->table->copy_out(x->device, x->logits, scratch, n * sizeof *x->logits);
+  *out = x->logits;
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_executor_head(ckpt_executor *x, const ckpt_token_batch *batch, uint32_t first, uint32_t n_rows,
+                               const float **logits, ckpt_error *err) {
+  const uint32_t step = head_step(x);
+  run r = {.batch = batch, .n_tokens = (size_t)batch->n_rows * batch->length, .head_first = first, .head_rows = n_rows};
+  r.keeps_logits = true;
+  if (first > r.n_tokens || n_rows > r.n_tokens - first || n_rows > x->limits.loss_rows || step == x->plan.n_steps)
+    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "tokens %u to %u of %zu, at most %" PRIu64 " at once", first,
+                     first + n_rows, r.n_tokens, x->limits.loss_rows);
+  CKPT_TRY(run_step(x, &r, step, false, err));
+  CKPT_TRY(show_logits(x, logits, step, n_rows, err));
+  CKPT_TRY(x->device->table->synchronize(x->device, err));
+  const float *p = (const float *)(const void *)x->log_probabilities;
+  for (uint32_t i = 0; i < n_rows && batch->targets != NULL && batch->log_probabilities != NULL; i++)
+    batch->log_probabilities[first + i] = p[first + i];
   return CKPT_OK;
 }
 

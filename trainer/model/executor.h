@@ -12,11 +12,6 @@
 
 typedef struct ckpt_executor ckpt_executor;
 
-/* Where a parameter and its gradient are, of the device; gradients NULL: it is frozen. */
-typedef struct ckpt_parameter_place {
-  void *weights, *gradients;
-} ckpt_parameter_place;
-
 typedef struct ckpt_executor_options {
   size_t struct_size;
   uint32_t max_rows;   /* sequences of a batch; 0: 1 */
@@ -51,8 +46,8 @@ ckpt_status ckpt_executor_new(ckpt_executor **out, const ckpt_model *model, cons
                               ckpt_error *err);
 void ckpt_executor_free(ckpt_executor *executor); /* as above */
 
-/* Its plan; and the highest byte of the arena, plus one, that a kernel has been given so far. */
-const ckpt_executor_memory *ckpt_executor_memory_of(const ckpt_executor *executor);
+const ckpt_executor_memory *ckpt_executor_memory_of(const ckpt_executor *executor); /* its plan */
+/* The highest byte of the arena, plus one, that a kernel has been given so far. */
 uint64_t ckpt_executor_high_water(const ckpt_executor *executor);
 
 /* A batch: row-major arrays of n_rows * length, borrowed for the call. An empty batch (either is 0) is fine. */
@@ -81,6 +76,15 @@ typedef struct ckpt_forward_result {
  * (row, position and number are named). */
 ckpt_status ckpt_executor_forward(ckpt_executor *executor, const ckpt_token_batch *batch, ckpt_forward_result *result,
                                   ckpt_error *err);
+
+/* Forward in two parts, for whoever compares the logits of two models: the body, all but the head; then, as often as
+ * wanted, the head of tokens [first, first + n_rows), at most ckpt_executor_chunk at once. *logits are those tokens'
+ * (n_rows x vocabulary, of the host, until the next call); their log_probabilities are filled where there are targets.
+ * The batch is the same in all calls, its logits are NULL, the executor one of f32. Fails as forward. */
+ckpt_status ckpt_executor_body(ckpt_executor *executor, const ckpt_token_batch *batch, ckpt_error *err);
+ckpt_status ckpt_executor_head(ckpt_executor *executor, const ckpt_token_batch *batch, uint32_t first, uint32_t n_rows,
+                               const float **logits, ckpt_error *err); /* as above */
+uint32_t ckpt_executor_chunk(const ckpt_executor *executor);           /* as above */
 
 /* Forward and backward: adds scale * d(loss_sum)/d(parameter) to the flat gradients. scale is known before (1 / the
  * step's global count of targets): the head's gradients are made in the pass that makes its logits. Fails as forward;

@@ -1,13 +1,15 @@
-/* load.c - weights into the flat buffer through a plan of the library, and rows of a plan that saves them.
+/* load.c - weights into memory through a plan of the library, and rows of a plan that saves them.
  *
- * A row for each parameter: read, cast to f32 where it is stored otherwise. The output is a format of this file alone:
- * each tensor is a file of its own, and the sink of those files is the flat buffer. So any source, shards, derived
- * tensors and block types come as they come to every verb, and nothing here reads a byte. */
+ * A row for each parameter: read, cast to what its place wants (f32 of the flat buffer) where it is stored otherwise.
+ * The output is a format of this file alone: each tensor is a file of its own, and the sink of those files is the
+ * places. So any source, shards, derived tensors and block types come as they come to every verb, and nothing here
+ * reads a byte. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "libckpt/base/checked.h"
+#include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
 #include "libckpt/codec/dialect/dialect.h"
 #include "libckpt/io/sink.h"
@@ -42,34 +44,43 @@ ckpt_status ckpt_model_open(ckpt_model **out, ckpt_index *index, ckpt_index *lik
   return ckpt_model_new(out, text, strlen(text), ckpt_index_side_path(index, side), options, err);
 }
 
-/* ---- the flat buffer as an output -----------------------------------------------------------------------------------
+/* ---- memory as an output --------------------------------------------------------------------------------------------
  */
 
-typedef struct flat_sink {
-  float *flat;
+/* A file: a parameter's place. */
+typedef struct memory_file {
+  char *at;
+  uint64_t n_bytes;
+} memory_file;
+
+typedef struct memory_sink {
+  const ckpt_parameter_place *places;
   const ckpt_model *model;
-  const ckpt_parameter **parameters; /* by file */
-  uint32_t n_files;
-} flat_sink;
+  memory_file *files;
+} memory_sink;
+
+static ckpt_dtype dtype_of(const ckpt_parameter_place *place) {
+  return place->dtype == CKPT_DTYPE_NONE ? CKPT_F32 : place->dtype;
+}
 
 static ckpt_status sink_open(void *ctx, const ckpt_sink_file *files, uint32_t n_files, ckpt_error *err) {
-  flat_sink *s = ctx;
-  s->parameters = calloc((size_t)n_files + 1, sizeof *s->parameters);
-  CKPT_TRY_ALLOC(s->parameters, err);
-  s->n_files = n_files;
+  memory_sink *s = ctx;
+  s->files = calloc((size_t)n_files + 1, sizeof *s->files);
+  CKPT_TRY_ALLOC(s->files, err);
   for (uint32_t i = 0; i < n_files; i++) {
-    s->parameters[i] = ckpt_model_find(s->model, files[i].name);
-    if (s->parameters[i] == NULL || files[i].n_bytes != s->parameters[i]->n_elements * sizeof(float))
+    const ckpt_parameter *p = ckpt_model_find(s->model, files[i].name);
+    const ckpt_parameter_place *place = p == NULL ? NULL : &s->places[p - s->model->parameters];
+    uint64_t n_bytes = 0;
+    if (place == NULL || !ckpt_dtype_bytes(dtype_of(place), p->n_elements, &n_bytes) || n_bytes != files[i].n_bytes)
       return ckpt_fail(err, CKPT_EINTERNAL, NULL, files[i].name, "is no parameter of %" PRIu64 " bytes",
                        files[i].n_bytes);
+    s->files[i] = (memory_file){.at = place->weights, .n_bytes = n_bytes};
   }
   return CKPT_OK;
 }
 
-static char *place(const flat_sink *s, uint32_t file, uint64_t offset, size_t n_bytes) {
-  const ckpt_parameter *p = s->parameters[file];
-  if (!ckpt_range_within(offset, n_bytes, p->n_elements * sizeof(float))) return NULL;
-  return (char *)(s->flat + p->offset) + offset;
+static char *place(const memory_sink *s, uint32_t file, uint64_t offset, size_t n_bytes) {
+  return ckpt_range_within(offset, n_bytes, s->files[file].n_bytes) ? s->files[file].at + offset : NULL;
 }
 
 static ckpt_status sink_write(void *ctx, uint32_t file, uint64_t offset, const void *src, size_t n_bytes,
@@ -94,7 +105,7 @@ static ckpt_status sink_done(void *ctx, ckpt_error *err) {
 
 static void sink_nothing(void *ctx) { (void)ctx; }
 
-static const ckpt_sink_ops flat_ops = {.open = sink_open,
+static const ckpt_sink_ops memory_ops = {.open = sink_open,
                                        .write_at = sink_write,
                                        .read_at = sink_read,
                                        .seal = sink_done,
@@ -111,16 +122,19 @@ static ckpt_status lay_out(ckpt_layout *layout, const ckpt_layout_options *optio
   return CKPT_OK;
 }
 
-static const ckpt_format flat_format = {
+static const ckpt_format memory_format = {
     .name = "memory",
     .suffixes = "",
-    .caps = {.can_write = true, .is_folder = true, .dtypes = UINT64_C(1) << CKPT_F32, .max_rank = CKPT_MAX_RANK},
+    .caps = {.can_write = true,
+             .is_folder = true,
+             .dtypes = UINT64_C(1) << CKPT_F32 | UINT64_C(1) << CKPT_F16 | UINT64_C(1) << CKPT_BF16 | CKPT_BLOCK_DTYPES,
+             .max_rank = CKPT_MAX_RANK},
     .layout = lay_out};
 
 /* ---- loading --------------------------------------------------------------------------------------------------------
  */
 
-static const ckpt_tensor *find_tensor(const ckpt_index *index, const ckpt_parameter *p) {
+const ckpt_tensor *ckpt_model_tensor(const ckpt_index *index, const ckpt_parameter *p) {
   const ckpt_tensor *tensor = ckpt_index_find(index, p->name);
   return tensor == NULL && p->tied_name != NULL ? ckpt_index_find(index, p->tied_name) : tensor;
 }
@@ -137,31 +151,46 @@ static ckpt_status check_shape(const ckpt_parameter *p, const ckpt_tensor *tenso
                    tensor->rank, p->shape[0], p->rank > 1 ? ", " : " x ", p->rank > 1 ? p->shape[1] : 1, p->rank);
 }
 
+ckpt_status ckpt_model_turned(ckpt_expr **out, ckpt_arena *arena, const ckpt_index *index, const ckpt_tensor *tensor,
+                              ckpt_error *err) {
+  ckpt_expr *x;
+  *out = NULL;
+  CKPT_TRY(ckpt_expr_read_in(&x, arena, index, tensor, err));
+  if (x->op != &ckpt_op_permute || x->rank != 2 || x->args[0]->op != &ckpt_op_dequantize) return CKPT_OK;
+  const ckpt_order_params *order = x->params;
+  if (order->order[0] == 1 && order->order[1] == 0) *out = x->args[0]->args[0];
+  return CKPT_OK;
+}
+
 static ckpt_status add_row(ckpt_plan *plan, uint32_t sink, const ckpt_index *index, const ckpt_parameter *p,
-                           const ckpt_tensor *tensor, ckpt_error *err) {
+                           const ckpt_tensor *tensor, const ckpt_parameter_place *at, ckpt_error *err) {
   ckpt_expr *expr;
+  const ckpt_dtype dtype = dtype_of(at);
   CKPT_TRY(check_shape(p, tensor, err));
-  CKPT_TRY(ckpt_expr_read(&expr, plan, index, tensor, err));
-  if (tensor->dtype != CKPT_F32) {
-    CKPT_TRY(ckpt_refuse_quantized(index, tensor, false, err));
-    CKPT_TRY(ckpt_expr_cast(&expr, plan, expr, CKPT_F32, err));
+  if (at->is_turned) {
+    CKPT_TRY(ckpt_model_turned(&expr, &plan->arena, index, tensor, err));
+    return ckpt_plan_add(plan, sink, p->name, expr, err);
   }
+  CKPT_TRY(ckpt_expr_read(&expr, plan, index, tensor, err));
+  if (tensor->dtype != CKPT_F32) CKPT_TRY(ckpt_refuse_quantized(index, tensor, false, err));
+  if (tensor->dtype != dtype) CKPT_TRY(ckpt_expr_cast(&expr, plan, expr, dtype, err));
   return ckpt_plan_add(plan, sink, p->name, expr, err);
 }
 
-static ckpt_status add_rows(ckpt_plan *plan, uint32_t sink, const ckpt_model *model, const ckpt_index *index,
+static ckpt_status add_rows(ckpt_plan *plan, uint32_t sink, const memory_sink *target, const ckpt_index *index,
                             bool allow_missing, uint32_t *n_missing, ckpt_error *err) {
+  const ckpt_model *model = target->model;
   const ckpt_parameter *missing = NULL;
   uint32_t n_more = 0;
   for (uint32_t i = 0; i < model->n_parameters; i++) {
     const ckpt_parameter *p = &model->parameters[i];
-    const ckpt_tensor *tensor = find_tensor(index, p);
+    const ckpt_tensor *tensor = ckpt_model_tensor(index, p);
     if (tensor == NULL) {
       if (missing == NULL) missing = p;
       n_more++;
       continue;
     }
-    CKPT_TRY(ckpt_fail_at(add_row(plan, sink, index, p, tensor, err), err, NULL, p->name));
+    CKPT_TRY(ckpt_fail_at(add_row(plan, sink, index, p, tensor, &target->places[i], err), err, NULL, p->name));
   }
   *n_missing = n_more;
   if (missing == NULL || allow_missing) return CKPT_OK;
@@ -170,9 +199,9 @@ static ckpt_status add_rows(ckpt_plan *plan, uint32_t sink, const ckpt_model *mo
                    model->n_parameters);
 }
 
-ckpt_status ckpt_model_load(float *flat, const ckpt_model *model, const ckpt_index *index,
-                            const ckpt_load_options *options, uint32_t *n_missing, ckpt_error *err) {
-  flat_sink target = {.flat = flat, .model = model};
+ckpt_status ckpt_model_load_places(const ckpt_parameter_place *places, const ckpt_model *model, const ckpt_index *index,
+                                   const ckpt_load_options *options, uint32_t *n_missing, ckpt_error *err) {
+  memory_sink target = {.places = places, .model = model};
   const ckpt_layout_options layout = {.is_folder = true};
   ckpt_plan *plan = NULL;
   ckpt_sink *sink = NULL;
@@ -180,14 +209,24 @@ ckpt_status ckpt_model_load(float *flat, const ckpt_model *model, const ckpt_ind
   CKPT_TRY(ckpt_plan_new(&plan, err));
   plan->wants_digests = false;
   ckpt_status status;
-  CKPT_TRY_GOTO(ckpt_sink_custom(&sink, &flat_ops, &target, err));
-  CKPT_TRY_GOTO(ckpt_plan_output_sink(plan, sink, &flat_format, &layout, &number, err));
-  CKPT_TRY_GOTO(add_rows(plan, number, model, index, options != NULL && options->allow_missing, &n, err));
+  CKPT_TRY_GOTO(ckpt_sink_custom(&sink, &memory_ops, &target, err));
+  CKPT_TRY_GOTO(ckpt_plan_output_sink(plan, sink, &memory_format, &layout, &number, err));
+  CKPT_TRY_GOTO(add_rows(plan, number, &target, index, options != NULL && options->allow_missing, &n, err));
   CKPT_TRY_GOTO(ckpt_plan_run(plan, options == NULL ? NULL : options->run, err));
 done:
   ckpt_plan_free(plan);
-  free(target.parameters);
+  free(target.files);
   if (n_missing != NULL) *n_missing = n;
+  return status;
+}
+
+ckpt_status ckpt_model_load(float *flat, const ckpt_model *model, const ckpt_index *index,
+                            const ckpt_load_options *options, uint32_t *n_missing, ckpt_error *err) {
+  ckpt_parameter_place *places = calloc((size_t)model->n_parameters + 1, sizeof *places);
+  CKPT_TRY_ALLOC(places, err);
+  for (uint32_t i = 0; i < model->n_parameters; i++) places[i].weights = flat + model->parameters[i].offset;
+  const ckpt_status status = ckpt_model_load_places(places, model, index, options, n_missing, err);
+  free(places);
   return status;
 }
 

@@ -37,7 +37,7 @@ static inline ckpt_planned_buffer *ckpt_planned_value(const ckpt_memory_plan *pl
   return again->first != CKPT_NEVER && step >= again->first ? again : &plan->buffers[value];
 }
 
-enum { CKPT_PLAN_ALIGNMENT = 64 };
+enum { CKPT_PLAN_ALIGNMENT = 64 }; /* bytes, of every buffer in the arena */
 
 /* Plans a tape for batches of at most `limits`. Everything is in the arena given. ELIMIT (an overflow), ENOMEM. */
 ckpt_status ckpt_memory_plan_make(ckpt_memory_plan *out, ckpt_arena *arena, const ckpt_tape *tape,

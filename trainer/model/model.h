@@ -32,6 +32,7 @@ typedef struct ckpt_parameter {
 typedef struct ckpt_model_options {
   size_t struct_size;
   bool needs_backward; /* operations without backward are refused */
+  bool is_bf16;        /* linears and the head multiply in bf16; parameters, sums and all else stay f32 */
 } ckpt_model_options;
 
 typedef struct ckpt_model {
@@ -48,6 +49,13 @@ typedef struct ckpt_model {
   bool has_position_table; /* positions past it have no embedding (GPT-2); rope has one for any */
   double init_std;         /* config's initializer_range */
 } ckpt_model;
+
+/* Where a parameter and its gradient are, of the device; gradients NULL: it is frozen. */
+typedef struct ckpt_parameter_place {
+  void *weights, *gradients;
+  ckpt_dtype dtype; /* of weights as they lie; NONE: reals. Else bf16, f16 or a block type, on the CPU alone */
+  bool is_turned;   /* blocks of a matrix that the model has transposed: they lie as (out, in), of a linear alone */
+} ckpt_parameter_place;
 
 /* Makes the model that the config describes (`architectures`, else `model_type`). file stands in messages and may be
  * NULL; nothing is borrowed. Fails with EUNSUPPORTED (a family, rope type or activation that is not known, by name),
@@ -83,6 +91,18 @@ typedef struct ckpt_load_options {
  * shape, with both), EUNSUPPORTED (a dtype), EIO, ENOMEM, ECANCELED. */
 ckpt_status ckpt_model_load(float *flat, const ckpt_model *model, const ckpt_index *index,
                             const ckpt_load_options *options, uint32_t *n_missing, ckpt_error *err);
+
+/* The same into places, by the table's numbers; each gets its dtype. */
+ckpt_status ckpt_model_load_places(const ckpt_parameter_place *places, const ckpt_model *model,
+                                   const ckpt_index *index, const ckpt_load_options *options, uint32_t *n_missing,
+                                   ckpt_error *err);
+
+/* The blocks that a tensor is the transpose of, dequantized; NULL: it is something else. In the arena. */
+ckpt_status ckpt_model_turned(ckpt_expr **out, ckpt_arena *arena, const ckpt_index *index, const ckpt_tensor *tensor,
+                              ckpt_error *err);
+
+/* The tensor of an index that a parameter is loaded from, under one of its names; NULL: there is none. */
+const ckpt_tensor *ckpt_model_tensor(const ckpt_index *index, const ckpt_parameter *p);
 
 /* Adds a row for each parameter to output `sink` of a plan, which reads them from flat (borrowed until the plan is
  * freed): what saving is. Names are Hugging Face's; a tied tensor has one row. ENOMEM, EEXIST. */

@@ -17,9 +17,13 @@ typedef struct ckpt_tape_call {
   const ckpt_token_batch *batch; /* its arrays are the host's; those of the device are in[] */
   size_t n_tokens;
   void *in[CKPT_TAPE_MAX_IN], *out[CKPT_TAPE_MAX_OUT], *parameters[CKPT_TAPE_MAX_PARAMETERS];
+  ckpt_dtype dtypes[CKPT_TAPE_MAX_PARAMETERS]; /* of parameters as they lie; NONE: reals */
+  bool is_turned;                              /* parameter 0 lies transposed */
   void *scratch, *state;
   ckpt_axis_group *const *axes; /* of the mesh */
   size_t loss_rows;
+  size_t head_first, head_rows; /* tokens that linear_loss is made of: all, but for ckpt_executor_head */
+  bool keeps_logits;            /* theirs are wanted in scratch: there are at most loss_rows */
   /* backward: */
   void *d_in[CKPT_TAPE_MAX_IN];                 /* NULL: nobody wants it */
   void *d_out[CKPT_TAPE_MAX_OUT];               /* NULL: nothing came back */
@@ -43,6 +47,7 @@ typedef struct ckpt_tape_limits {
 typedef struct ckpt_tape_op {
   const char *name;
   uint8_t min_in, max_in, min_parameters, max_parameters;
+  uint8_t stored_parameters; /* bit i: parameter i may lie as a checkpoint stores it (weights.h), all others in reals */
   bool may_share_inputs; /* a value may stand in several slots; backward then writes disjoint parts of its gradient */
   /* Checks inputs, parameters and attributes, and adds the outputs. EINVAL with both shapes. */
   ckpt_status (*shapes)(ckpt_tape *tape, ckpt_tape_entry *entry, ckpt_error *err);
@@ -66,7 +71,7 @@ typedef struct ckpt_tape_op {
 #include "trainer/model/tape_ops.def"
 #undef CKPT_TAPE_OP
 
-extern const ckpt_tape_op *const ckpt_tape_ops[CKPT_N_TAPE_OPS];
+extern const ckpt_tape_op *const ckpt_tape_ops[CKPT_N_TAPE_OPS]; /* every row, by its number */
 
 /* EUNSUPPORTED, with the row's name and the slot's, where a row lacks what a tape needs. */
 ckpt_status ckpt_tape_check_op(const ckpt_tape_op *op, bool needs_backward, ckpt_error *err);

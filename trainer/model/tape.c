@@ -133,6 +133,7 @@ ckpt_status ckpt_tape_record(ckpt_tape *tape, ckpt_tape_entry *entry, ckpt_error
   const ckpt_tape_op *op = ckpt_tape_ops[entry->op];
   entry->n_out = 0;
   entry->layer = tape->layer;
+  if (tape->is_bf16) entry->attributes.is_bf16 = true;
   CKPT_TRY(ckpt_tape_check_op(op, tape->needs_backward, err));
   CKPT_TRY(check_inputs(tape, op, entry, err));
   CKPT_TRY(op->shapes(tape, entry, err));

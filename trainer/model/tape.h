@@ -11,6 +11,7 @@
 #include "kernels/ref/tape/tape_kernels.h"
 #include "libckpt/base/arena.h"
 
+/* Axes of a value; what an entry may have of each. */
 enum { CKPT_TAPE_MAX_RANK = 3, CKPT_TAPE_MAX_IN = 5, CKPT_TAPE_MAX_PARAMETERS = 4, CKPT_TAPE_MAX_OUT = 3 };
 #define CKPT_NO_VALUE UINT32_MAX
 #define CKPT_NO_PARAMETER UINT32_MAX
@@ -71,7 +72,8 @@ typedef struct ckpt_tape_attributes {
   double epsilon;    /* norms */
   bool is_in_by_out; /* linear: the weight is stored (in, out), as GPT-2's Conv1D has it */
   bool is_exact;     /* gelu: by erf, not by tanh */
-  bool is_frozen;    /* linear, lora: nothing wants the gradients of weight and bias, so x is not kept for them */
+  bool is_bf16;      /* linear, lora, linear_loss: products in bf16; recording gives it */
+  bool is_frozen;    /* linear, lora: nothing wants the gradient of the weight, so x is not kept for it */
   uint32_t n_heads, n_kv_heads, head_width;
   uint64_t window;     /* attention: keys at most window - 1 positions back; 0: all */
   double scale;        /* attention: of the scores; lora: of its part */
@@ -111,6 +113,7 @@ typedef struct ckpt_tape {
   uint32_t n_entries, entry_capacity;
   uint32_t inputs[CKPT_N_INPUTS]; /* their values */
   bool needs_backward;            /* rows without backward are refused */
+  bool is_bf16;                   /* what is recorded multiplies in bf16 */
   uint32_t n_sites;               /* that dropouts have taken */
   int32_t layer;                  /* of what is recorded next */
 } ckpt_tape;

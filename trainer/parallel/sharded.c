@@ -9,12 +9,7 @@
 #include "libckpt/base/error.h"
 
 /* Work is cut into these many elements: by pieces alone, so results do not depend on threads. */
-enum { CHUNK = 1 << 16 };
-
-typedef struct ckpt_chunk {
-  uint64_t flat, local, n;
-  bool decays;
-} chunk;
+enum { CHUNK = 1 << 16, CHUNK_BLOCKS = CHUNK / CKPT_SQUARE_BLOCK };
 
 void ckpt_shard_rows(const ckpt_parameter *p, uint32_t rank, uint32_t n_ranks, uint64_t *first, uint64_t *n) {
   const uint64_t rows = p->rank == 0 ? 1 : p->shape[0], each = rows == 0 ? 0 : (rows - 1) / n_ranks + 1;
@@ -22,8 +17,8 @@ void ckpt_shard_rows(const ckpt_parameter *p, uint32_t rank, uint32_t n_ranks, u
   *n = rows - *first < each ? rows - *first : each;
 }
 
-static ckpt_piece piece_of(const ckpt_parameter *p, uint32_t number, uint32_t rank, uint32_t n_ranks) {
-  ckpt_piece piece = {.parameter = number};
+static ckpt_shard_piece piece_of(const ckpt_parameter *p, uint32_t number, uint32_t rank, uint32_t n_ranks) {
+  ckpt_shard_piece piece = {.parameter = number};
   ckpt_shard_rows(p, rank, n_ranks, &piece.first_row, &piece.n_rows);
   const uint64_t rows = p->rank == 0 ? 1 : p->shape[0], width = rows == 0 ? 0 : p->n_elements / rows;
   piece.flat = p->offset + piece.first_row * width;
@@ -50,31 +45,14 @@ void ckpt_sharded_plan(ckpt_sharded_memory *out, const ckpt_model *model, uint32
                                .summed = stage >= 2 && !is_whole ? n * sizeof(float) : 0};
 }
 
-static float *allocate(uint64_t n) {
-  uint64_t n_bytes;
-  if (!ckpt_mul_u64(aligned(n == 0 ? 1 : n), sizeof(float), &n_bytes)) return NULL;
-  float *buffer = aligned_alloc(64, n_bytes);
-  if (buffer != NULL) memset(buffer, 0, n_bytes);
-  return buffer;
-}
-
-/* Cuts ranges into chunks; counts them where chunks is NULL. */
-static uint32_t cut(chunk *chunks, const ckpt_model *model, const ckpt_piece *pieces) {
-  uint32_t n = 0;
-  for (uint32_t i = 0; i < model->n_parameters; i++)
-    for (uint64_t at = 0; at < pieces[i].n; at += CHUNK, n++)
-      if (chunks != NULL)
-        chunks[n] = (chunk){.flat = pieces[i].flat + at,
-                            .local = pieces[i].local + at,
-                            .n = pieces[i].n - at < CHUNK ? pieces[i].n - at : CHUNK,
-                            .decays = model->parameters[pieces[i].parameter].decays};
-  return n;
+static uint64_t count_blocks(const ckpt_shard_piece *piece) {
+  return (piece->n + CKPT_SQUARE_BLOCK - 1) / CKPT_SQUARE_BLOCK;
 }
 
 static ckpt_status cut_all(ckpt_sharded *s, ckpt_error *err) {
   const ckpt_model *model = s->model;
   const uint32_t n_ranks = s->collective->size, rank = s->collective->rank, n = model->n_parameters;
-  ckpt_piece *shards = calloc(n, sizeof *shards);
+  ckpt_shard_piece *shards = calloc(n, sizeof *shards);
   s->pieces = calloc(n, sizeof *s->pieces);
   s->owned = calloc(n_ranks, sizeof *s->owned);
   ckpt_range *ranges = calloc((size_t)n_ranks * n, sizeof *ranges);
@@ -86,7 +64,7 @@ static ckpt_status cut_all(ckpt_sharded *s, ckpt_error *err) {
   for (uint32_t r = 0; r < n_ranks; r++) {
     s->owned[r] = (ckpt_ranges){.ranges = ranges + (size_t)r * n, .n = n};
     for (uint32_t i = 0; i < n; i++) {
-      const ckpt_piece shard = piece_of(&model->parameters[i], i, r, n_ranks);
+      const ckpt_shard_piece shard = piece_of(&model->parameters[i], i, r, n_ranks);
       ranges[(size_t)r * n + i] = (ckpt_range){shard.flat, shard.n};
       if (r == rank) shards[i] = shard;
     }
@@ -97,19 +75,85 @@ static ckpt_status cut_all(ckpt_sharded *s, ckpt_error *err) {
     s->n_local += aligned(s->pieces[i].n);
     shards[i].local = s->pieces[i].local;
   }
-  s->n_chunks = cut(NULL, model, s->pieces);
-  s->n_norm_chunks = cut(NULL, model, shards);
-  s->chunks = calloc(s->n_chunks + 1u, sizeof *s->chunks);
-  s->norm_chunks = calloc(s->n_norm_chunks + 1u, sizeof *s->norm_chunks);
-  s->partial = calloc(s->n_norm_chunks + 1u, sizeof *s->partial);
-  const bool has_all = s->chunks != NULL && s->norm_chunks != NULL && s->partial != NULL;
-  if (has_all) {
-    (void)cut(s->chunks, model, s->pieces);
-    (void)cut(s->norm_chunks, model, shards);
-  }
-  free(shards);
-  return has_all ? CKPT_OK : ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  s->shards = shards;
+  for (uint32_t i = 0; i < n; i++) s->n_blocks += count_blocks(&shards[i]);
+  s->sums = calloc(s->n_blocks + 1, sizeof *s->sums);
+  return s->sums != NULL ? CKPT_OK : ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
 }
+
+/* ---- buffers ----------------------------------------------------------------------------------------------------- */
+
+static float *allocate(const ckpt_sharded *s, uint64_t n) {
+  uint64_t n_bytes;
+  if (!ckpt_mul_u64(aligned(n == 0 ? 1 : n), sizeof(float), &n_bytes)) return NULL;
+  return s->device->table->allocate(s->device, n_bytes);
+}
+
+static void release(const ckpt_sharded *s, void *memory, uint64_t n) {
+  if (memory != NULL) s->device->table->release(s->device, memory, aligned(n == 0 ? 1 : n) * sizeof(float));
+}
+
+static float *allocate_host(uint64_t n) {
+  uint64_t n_bytes;
+  if (!ckpt_mul_u64(aligned(n == 0 ? 1 : n), sizeof(float), &n_bytes)) return NULL;
+  float *memory = aligned_alloc(64, n_bytes);
+  if (memory != NULL) memset(memory, 0, n_bytes);
+  return memory;
+}
+
+/* What is loaded and saved: the buffers themselves, or copies beside the device. */
+static ckpt_status allocate_all(ckpt_sharded *s, ckpt_error *err) {
+  const bool is_host = s->device->table->is_host;
+  s->weights = allocate(s, s->model->n_flat);
+  s->gradients = allocate(s, s->model->n_flat);
+  s->exp_avg = allocate(s, s->n_local);
+  s->exp_avg_sq = allocate(s, s->n_local);
+  s->summed = s->stage >= 2 ? allocate(s, s->n_local) : NULL;
+  s->device_sums = s->device->table->allocate(s->device, (s->n_blocks + 1) * sizeof(double));
+  s->host.weights = is_host ? s->weights : allocate_host(s->model->n_flat);
+  s->host.exp_avg = is_host ? s->exp_avg : allocate_host(s->n_local);
+  s->host.exp_avg_sq = is_host ? s->exp_avg_sq : allocate_host(s->n_local);
+  if (s->weights == NULL || s->gradients == NULL || s->exp_avg == NULL || s->exp_avg_sq == NULL ||
+      s->device_sums == NULL || s->host.weights == NULL || s->host.exp_avg == NULL || s->host.exp_avg_sq == NULL ||
+      (s->stage >= 2 && s->summed == NULL))
+    return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory (%llu parameters)",
+                     (unsigned long long)s->model->n_elements);
+  return CKPT_OK;
+}
+
+static void release_all(const ckpt_sharded *s) {
+  if (!s->device->table->is_host) {
+    free(s->host.weights);
+    free(s->host.exp_avg);
+    free(s->host.exp_avg_sq);
+  }
+  release(s, s->weights, s->model->n_flat);
+  release(s, s->gradients, s->model->n_flat);
+  release(s, s->exp_avg, s->n_local);
+  release(s, s->exp_avg_sq, s->n_local);
+  release(s, s->summed, s->n_local);
+  if (s->device_sums != NULL) s->device->table->release(s->device, s->device_sums, (s->n_blocks + 1) * sizeof(double));
+}
+
+static void move(const ckpt_sharded *s, float *at_device, float *at_host, uint64_t n, bool to_host) {
+  const ckpt_device_table *table = s->device->table;
+  if (table->is_host) return;
+  if (to_host)
+    table->copy_out(s->device, at_host, at_device, n * sizeof(float));
+  else
+    table->copy_in(s->device, at_device, at_host, n * sizeof(float));
+}
+
+static ckpt_status move_all(const ckpt_sharded *s, bool to_host, ckpt_error *err) {
+  move(s, s->weights, s->host.weights, s->model->n_flat, to_host);
+  move(s, s->exp_avg, s->host.exp_avg, s->n_local, to_host);
+  move(s, s->exp_avg_sq, s->host.exp_avg_sq, s->n_local, to_host);
+  return s->device->table->synchronize(s->device, err);
+}
+
+ckpt_status ckpt_sharded_to_host(const ckpt_sharded *s, ckpt_error *err) { return move_all(s, true, err); }
+
+ckpt_status ckpt_sharded_to_device(const ckpt_sharded *s, ckpt_error *err) { return move_all(s, false, err); }
 
 ckpt_status ckpt_sharded_new(ckpt_sharded **out, const ckpt_model *model, ckpt_collective *collective,
                              ckpt_device *device, uint32_t stage, ckpt_error *err) {
@@ -120,17 +164,7 @@ ckpt_status ckpt_sharded_new(ckpt_sharded **out, const ckpt_model *model, ckpt_c
   s->device = device;
   s->stage = stage = collective->size == 1 ? 0 : stage; /* one rank has everything */
   ckpt_status status = cut_all(s, err);
-  if (status == CKPT_OK) {
-    s->weights = allocate(model->n_flat);
-    s->gradients = allocate(model->n_flat);
-    s->exp_avg = allocate(s->n_local);
-    s->exp_avg_sq = allocate(s->n_local);
-    s->summed = stage >= 2 ? allocate(s->n_local) : NULL;
-    if (s->weights == NULL || s->gradients == NULL || s->exp_avg == NULL || s->exp_avg_sq == NULL ||
-        (stage >= 2 && s->summed == NULL))
-      status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory (%llu parameters)",
-                         (unsigned long long)model->n_elements);
-  }
+  if (status == CKPT_OK) status = allocate_all(s, err);
   if (status != CKPT_OK) {
     ckpt_sharded_free(s);
     return status;
@@ -144,41 +178,26 @@ void ckpt_sharded_free(ckpt_sharded *s) {
   if (s->owned != NULL) free((ckpt_range *)s->owned[0].ranges);
   free(s->owned);
   free(s->pieces);
-  free(s->chunks);
-  free(s->norm_chunks);
-  free(s->partial);
-  free(s->weights);
-  free(s->gradients);
-  free(s->exp_avg);
-  free(s->exp_avg_sq);
-  free(s->summed);
+  free(s->shards);
+  free(s->sums);
+  release_all(s);
   free(s);
 }
 
 /* ---- a step ------------------------------------------------------------------------------------------------------ */
 
-static void zero_part(const void *arg, size_t begin, size_t end) {
-  const ckpt_sharded *s = arg;
-  memset(s->gradients + begin, 0, (end - begin) * sizeof(float));
-}
-
-static void zero_gradients(const ckpt_sharded *s) {
-  s->device->table->run_host(s->device, zero_part, s, s->model->n_flat, CHUNK);
+static void zero(const ckpt_sharded *s, float *memory, uint64_t n) {
+  s->device->table->fill_zero(s->device, memory, n * sizeof(float));
 }
 
 ckpt_status ckpt_sharded_begin(ckpt_sharded *s, ckpt_error *err) {
-  zero_gradients(s);
-  if (s->summed != NULL) memset(s->summed, 0, s->n_local * sizeof(float));
+  zero(s, s->gradients, s->model->n_flat);
+  if (s->summed != NULL) zero(s, s->summed, s->n_local);
   return s->stage == 3 ? ckpt_collective_all_gather(s->collective, s->weights, s->owned, err) : CKPT_OK;
 }
 
-static void add_part(const void *arg, size_t begin, size_t end) {
-  const ckpt_sharded *s = arg;
-  for (size_t i = begin; i < end; i++) {
-    float *to = s->summed + s->chunks[i].local;
-    const float *from = s->gradients + s->chunks[i].flat;
-    for (uint64_t k = 0; k < s->chunks[i].n; k++) to[k] += from[k];
-  }
+static void launch(const ckpt_sharded *s, ckpt_tape_kernel_id kernel, const void *args, size_t n, size_t grain) {
+  s->device->table->launch(s->device, kernel, args, n, grain);
 }
 
 ckpt_status ckpt_sharded_reduce(ckpt_sharded *s, bool is_last, ckpt_error *err) {
@@ -186,47 +205,58 @@ ckpt_status ckpt_sharded_reduce(ckpt_sharded *s, bool is_last, ckpt_error *err) 
   CKPT_TRY(ckpt_collective_reduce_scatter(s->collective, s->gradients, s->owned, err));
   if (s->stage == 0) return ckpt_collective_all_gather(s->collective, s->gradients, s->owned, err);
   if (s->stage == 1) return CKPT_OK;
-  s->device->table->run_host(s->device, add_part, s, s->n_chunks, 1);
-  if (!is_last) zero_gradients(s);
+  for (uint32_t i = 0; i < s->model->n_parameters; i++) {
+    const ckpt_shard_piece *piece = &s->pieces[i];
+    const ckpt_add_args args = {s->gradients + piece->flat, s->summed + piece->local};
+    if (piece->n != 0) launch(s, CKPT_KERNEL_add, &args, piece->n, CHUNK);
+  }
+  if (!is_last) zero(s, s->gradients, s->model->n_flat);
   return CKPT_OK;
 }
 
-static void norm_part(const void *arg, size_t begin, size_t end) {
-  const ckpt_sharded *s = arg;
-  for (size_t i = begin; i < end; i++) {
-    const chunk *c = &s->norm_chunks[i];
-    s->partial[i] = ckpt_square_sum(s->summed != NULL ? s->summed + c->local : s->gradients + c->flat, c->n);
+/* Of a shard: its blocks' sums are added in their order, by chunks. */
+static double square_sum_of(const double *sums, uint64_t n) {
+  double sum = 0;
+  for (uint64_t first = 0; first < n; first += CHUNK_BLOCKS) {
+    double chunk = 0;
+    for (uint64_t i = first; i < n && i < first + CHUNK_BLOCKS; i++) chunk += sums[i];
+    sum += chunk;
   }
+  return sum;
 }
 
 ckpt_status ckpt_sharded_norm(ckpt_sharded *s, double *norm, ckpt_error *err) {
-  s->device->table->run_host(s->device, norm_part, s, s->n_norm_chunks, 1);
+  uint64_t block = 0;
   double sum = 0;
-  for (uint32_t i = 0; i < s->n_norm_chunks; i++) sum += s->partial[i];
+  for (uint32_t i = 0; i < s->model->n_parameters; i++) {
+    const ckpt_shard_piece *shard = &s->shards[i];
+    const float *gradients = s->summed != NULL ? s->summed + shard->local : s->gradients + shard->flat;
+    const ckpt_square_sum_args args = {gradients, s->device_sums + block, shard->n};
+    if (shard->n != 0) launch(s, CKPT_KERNEL_square_sum, &args, count_blocks(shard), CHUNK_BLOCKS);
+    block += count_blocks(shard);
+  }
+  s->device->table->copy_out(s->device, s->sums, s->device_sums, s->n_blocks * sizeof *s->sums);
+  block = 0;
+  for (uint32_t i = 0; i < s->model->n_parameters; block += count_blocks(&s->shards[i++]))
+    sum += square_sum_of(s->sums + block, count_blocks(&s->shards[i]));
+  CKPT_TRY(s->device->table->synchronize(s->device, err));
   CKPT_TRY(ckpt_collective_sum(s->collective, &sum, 1, err));
   *norm = sqrt(sum);
   return CKPT_OK;
 }
 
-typedef struct updating {
-  const ckpt_sharded *s;
-  const ckpt_adamw *how;
-} updating;
-
-static void update_part(const void *arg, size_t begin, size_t end) {
-  const updating *u = arg;
-  const ckpt_sharded *s = u->s;
-  for (size_t i = begin; i < end; i++) {
-    const chunk *c = &s->chunks[i];
-    const float *gradients = s->summed != NULL ? s->summed + c->local : s->gradients + c->flat;
-    ckpt_adamw_update(u->how, c->decays, s->weights + c->flat, s->exp_avg + c->local, s->exp_avg_sq + c->local,
-                      gradients, c->n);
-  }
-}
-
 ckpt_status ckpt_sharded_update(ckpt_sharded *s, const ckpt_adamw *how, ckpt_error *err) {
-  const updating u = {s, how};
-  s->device->table->run_host(s->device, update_part, &u, s->n_chunks, 1);
+  ckpt_adamw_args args[] = {ckpt_adamw_args_of(how, 0), ckpt_adamw_args_of(how, 1)};
+  for (uint32_t i = 0; i < s->model->n_parameters; i++) {
+    const ckpt_shard_piece *piece = &s->pieces[i];
+    ckpt_adamw_args *a = &args[s->model->parameters[i].decays];
+    a->weights = s->weights + piece->flat;
+    a->exp_avg = s->exp_avg + piece->local;
+    a->exp_avg_sq = s->exp_avg_sq + piece->local;
+    a->gradients = s->summed != NULL ? s->summed + piece->local : s->gradients + piece->flat;
+    if (piece->n != 0) launch(s, CKPT_KERNEL_adamw, a, piece->n, CHUNK);
+  }
+  CKPT_TRY(s->device->table->synchronize(s->device, err));
   if (s->stage == 0 || s->stage == 3) return CKPT_OK;
   return ckpt_collective_all_gather(s->collective, s->weights, s->owned, err);
 }
@@ -237,7 +267,7 @@ ckpt_status ckpt_sharded_gather(ckpt_sharded *s, ckpt_error *err) {
 
 ckpt_status ckpt_sharded_gather_gradients(ckpt_sharded *s, ckpt_error *err) {
   if (s->stage == 0) return CKPT_OK;
-  for (uint32_t i = 0; s->summed != NULL && i < s->n_chunks; i++)
-    memcpy(s->gradients + s->chunks[i].flat, s->summed + s->chunks[i].local, s->chunks[i].n * sizeof(float));
+  for (uint32_t i = 0; s->summed != NULL && i < s->model->n_parameters; i++)
+    memcpy(s->gradients + s->pieces[i].flat, s->summed + s->pieces[i].local, s->pieces[i].n * sizeof(float));
   return ckpt_collective_all_gather(s->collective, s->gradients, s->owned, err);
 }

@@ -17,27 +17,31 @@
 #include "trainer/parallel/collective.h"
 
 /* Of a parameter what a rank updates: a range of rows. */
-typedef struct ckpt_piece {
+typedef struct ckpt_shard_piece {
   uint32_t parameter;
   uint64_t first_row, n_rows; /* of its first axis */
   uint64_t flat, n;           /* elements in the flat buffers */
   uint64_t local;             /* where they begin in the rank's own buffers */
-} ckpt_piece;
+} ckpt_shard_piece;
 
 typedef struct ckpt_sharded {
   const ckpt_model *model;
   ckpt_collective *collective;
-  ckpt_device *device; /* borrowed */
+  ckpt_device *device; /* borrowed; the buffers are its memory, 64-byte aligned, owned */
   uint32_t stage;
-  float *weights, *gradients;  /* flat, 64-byte aligned, owned */
-  float *exp_avg, *exp_avg_sq; /* n_local elements, owned */
+  float *weights, *gradients;  /* flat */
+  float *exp_avg, *exp_avg_sq; /* n_local elements */
   float *summed;               /* stages 2 and 3: gradients of the shards, n_local */
   uint64_t n_local;
-  ckpt_piece *pieces;                      /* those of this rank, n_parameters */
-  ckpt_ranges *owned;                      /* shards of every rank, whatever the stage; by parameter */
-  struct ckpt_chunk *chunks, *norm_chunks; /* of pieces and of the own shards */
-  uint32_t n_chunks, n_norm_chunks;
-  double *partial; /* n_norm_chunks */
+  ckpt_shard_piece *pieces; /* those of this rank, n_parameters */
+  ckpt_shard_piece *shards; /* the same, but of stage 0 those of stage 1: what the norm is summed over */
+  ckpt_ranges *owned;       /* shards of every rank, whatever the stage; by parameter */
+  double *device_sums;      /* of squares, by blocks of the shards; of the device */
+  double *sums;             /* the same, of the host */
+  uint64_t n_blocks;
+  struct {
+    float *weights, *exp_avg, *exp_avg_sq;
+  } host; /* what is loaded and saved: the same buffers, or of another device copies (to_host, to_device) */
 } ckpt_sharded;
 
 /* Bytes of a rank's buffers. */
@@ -56,6 +60,10 @@ void ckpt_shard_rows(const ckpt_parameter *parameter, uint32_t rank, uint32_t n_
 ckpt_status ckpt_sharded_new(ckpt_sharded **out, const ckpt_model *model, ckpt_collective *collective,
                              ckpt_device *device, uint32_t stage, ckpt_error *err);
 void ckpt_sharded_free(ckpt_sharded *sharded); /* NULL is fine */
+
+/* Weights and moments go from the device to `host` before they are saved, and back after they were loaded. EIO. */
+ckpt_status ckpt_sharded_to_host(const ckpt_sharded *sharded, ckpt_error *err);
+ckpt_status ckpt_sharded_to_device(const ckpt_sharded *sharded, ckpt_error *err); /* as above */
 
 /* Before a step's first batch: gradients become zero, weights are whole. */
 ckpt_status ckpt_sharded_begin(ckpt_sharded *sharded, ckpt_error *err);

@@ -2,6 +2,7 @@
  * reference's own sources, which compilers make vectors of; attention is by blocks. */
 #define CKPT_REAL_BITS 32
 #include "kernels/cpu/tape/attention.h"
+#include "kernels/cpu/tape/panels.h"
 #include "kernels/cpu/tape/tape.h"
 #include "kernels/ref/tape/optimizer.h"
 #include "kernels/ref/tape/rows.h"
@@ -18,4 +19,4 @@ const ckpt_tape_kernels ckpt_tape_kernels_avx2 = {.name = "avx2",
 #include "kernels/ref/tape/tape_kernels.def"
 #undef CKPT_TAPE_KERNEL
                                                       },
-                                                  .gemm = ckpt_gemm_f32};
+                                                  .gemm = multiply_panels};

@@ -1,4 +1,4 @@
-/* gemm.cu - the GEMM hook of CUDA: cuBLASLt in f32.
+/* gemm.cu - the GEMM hook of CUDA: cuBLASLt of f32, whose products are of f32 or, rounded by the library, of bf16.
  *
  * Its matrices are column-major. A row-major c = op(a) op(b) is the column-major product of the same memory with a and
  * b exchanged, and a bias for each column of ours is one for each row of its. */
@@ -22,7 +22,8 @@ static cublasStatus_t describe(product *p, const ckpt_gemm *g) {
   const cublasOperation_t first = g->is_b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
   const cublasOperation_t second = g->is_a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
   const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
-  cublasStatus_t s = p->lt->desc_create(&p->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F);
+  const cublasComputeType_t compute = g->is_bf16 ? CUBLAS_COMPUTE_32F_FAST_16BF : CUBLAS_COMPUTE_32F;
+  cublasStatus_t s = p->lt->desc_create(&p->desc, compute, CUDA_R_32F);
   if (s == CUBLAS_STATUS_SUCCESS) s = p->lt->desc_set(p->desc, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first);
   if (s == CUBLAS_STATUS_SUCCESS) s = p->lt->desc_set(p->desc, CUBLASLT_MATMUL_DESC_TRANSB, &second, sizeof second);
   if (s != CUBLAS_STATUS_SUCCESS || g->bias == NULL) return s;
@@ -79,6 +80,8 @@ ckpt_status ckpt_cuda_gemm(ckpt_cuda *c, const ckpt_gemm *g, ckpt_error *err) {
   product p = {};
   p.lt = ckpt_cublas_get();
   if (g->m == 0 || g->n == 0) return CKPT_OK;
+  if (g->b_dtype != CKPT_DTYPE_NONE)
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "CUDA multiplies f32 alone");
   const cublasStatus_t status = multiply(&p, c, g);
   if (p.preference != NULL) (void)p.lt->preference_destroy(p.preference);
   if (p.c != NULL) (void)p.lt->layout_destroy(p.c);

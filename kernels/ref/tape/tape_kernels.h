@@ -22,9 +22,13 @@ typedef enum ckpt_tape_kernel_id {
 typedef void ckpt_tape_kernel(const void *args, size_t begin, size_t end);
 
 /* c = alpha * op(a) * op(b) + beta * c (+ bias to each row); op(a) is m x k, op(b) k x n. beta is 0 (c is not read) or
- * 1. */
+ * 1. b may lie as a checkpoint stores it: it counts as its elements in f32, and the result has the bits of these. */
 typedef struct ckpt_gemm {
   bool is_a_transposed, is_b_transposed;
+  bool is_bf16;       /* elements of a and b count rounded to bf16, to nearest even; sums are in f32 */
+  ckpt_dtype b_dtype; /* bf16, f16 or a block type; NONE: reals. Its rows are ldb elements, whole blocks */
+  size_t b_first;     /* of a b_dtype: elements of each row as it lies before those of the product */
+  bool is_b_turned;   /* of a b_dtype: it lies as n rows of k, and is multiplied as the k x n that it stands for */
   size_t m, n, k;
   const void *a, *b, *bias; /* bias: n, or NULL */
   void *c;
@@ -32,7 +36,7 @@ typedef struct ckpt_gemm {
   double alpha, beta;
 } ckpt_gemm;
 
-/* One product on the calling thread. ENOMEM, EINTERNAL. */
+/* One product on the calling thread. ENOMEM, EINTERNAL; EUNSUPPORTED: a b_dtype that it does not take. */
 typedef ckpt_status ckpt_gemm_function(const ckpt_gemm *gemm, ckpt_error *err);
 
 typedef struct ckpt_tape_kernels {

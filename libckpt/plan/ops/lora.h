@@ -13,13 +13,17 @@ typedef struct ckpt_lora_term {
 } ckpt_lora_term;
 
 typedef struct ckpt_lora_params {
+  ckpt_dtype dtype; /* that the result is for */
   uint32_t n_terms;
   float scales[CKPT_LORA_TERMS];
 } ckpt_lora_params;
 
-/* base, a matrix of any floating dtype, plus the terms, as f32. magnitudes (m) or NULL: the norms that the rows get
- * afterwards, with one term only. EINVAL: shapes that do not fit; ELIMIT. */
+/* base, a matrix of any floating dtype, plus the terms, as f32; statistics are of its rounding to dtype. magnitudes (m)
+ * or NULL: the norms that the rows get afterwards, with one term only. EINVAL: shapes that do not fit; ELIMIT. */
 ckpt_status ckpt_expr_lora_in(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *base, const ckpt_lora_term *terms,
-                              uint32_t n_terms, ckpt_expr *magnitudes, ckpt_error *err);
+                              uint32_t n_terms, ckpt_expr *magnitudes, ckpt_dtype dtype, ckpt_error *err);
+
+/* The dtype of the first of these that a node is made of; NONE without one. */
+ckpt_dtype ckpt_expr_update_dtype(const ckpt_expr *expr);
 
 #endif

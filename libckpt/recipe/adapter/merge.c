@@ -83,7 +83,8 @@ static ckpt_status add_updates(ckpt_expr **value, const ckpt_adapters *all, cons
     CKPT_TRY(swap_axes(&terms[0].output, arena, err));
     CKPT_TRY(swap_axes(&terms[0].input, arena, err));
   }
-  CKPT_TRY(ckpt_expr_lora_in(value, arena, *value, terms, n_terms, magnitudes, err));
+  CKPT_TRY(
+      ckpt_expr_lora_in(value, arena, *value, terms, n_terms, magnitudes, ckpt_change_dtype(all, changes, n), err));
   return is_turned ? swap_axes(value, arena, err) : CKPT_OK;
 }
 
@@ -122,7 +123,7 @@ static ckpt_status add_biases(ckpt_expr **value, const ckpt_adapters *all, const
   }
   if (n_terms == 0) return CKPT_OK;
   CKPT_TRY(ckpt_expr_reshape_in(value, arena, *value, 2, shape, err));
-  CKPT_TRY(ckpt_expr_lora_in(value, arena, *value, terms, n_terms, NULL, err));
+  CKPT_TRY(ckpt_expr_lora_in(value, arena, *value, terms, n_terms, NULL, ckpt_change_dtype(all, changes, n), err));
   return ckpt_expr_reshape_in(value, arena, *value, 1, shape, err);
 }
 

@@ -20,6 +20,7 @@
 #include "libckpt/recipe/convert/graph.h"
 #include "libckpt/recipe/convert/metadata.h"
 #include "libckpt/recipe/convert/training.h"
+#include "libckpt/recipe/convert/updates.h"
 #include "libckpt/recipe/quantize/quantized.h"
 #include "libckpt/run/run.h"
 
@@ -144,16 +145,25 @@ static bool is_block_nowhere(const ckpt_format *format, const ckpt_expr *expr) {
   return ckpt_dtype_is_block((ckpt_dtype)expr->dtype) && (format->caps.dtypes >> expr->dtype & 1) == 0;
 }
 
-/* Where a reader of the output finds other tensors than are written, rows for their digests. */
-static ckpt_status add_as_read(ckpt_plan *plan, uint32_t sink, uint32_t row, const char *name, const ckpt_index *from,
-                               const ckpt_tensor *tensor, ckpt_error *err) {
-  ckpt_expr **exprs;
-  uint64_t n;
-  uint32_t other = 0;
-  CKPT_TRY(ckpt_dialect_as_read(&exprs, &n, plan, plan->outputs[sink].described, name, from, tensor,
-                                plan->rows[row].expr, err));
+/* Adds a tensor's row; where a reader of the output finds other tensors than are written, rows for their digests. A
+ * stack is written as these, one below the other, so that each is computed once. */
+static ckpt_status add_row(ckpt_plan *plan, uint32_t sink, const char *name, ckpt_expr *expr, const ckpt_index *from,
+                           const ckpt_tensor *tensor, ckpt_error *err) {
+  const ckpt_output *output = &plan->outputs[sink];
+  ckpt_expr **read = NULL;
+  uint64_t n = 0;
+  uint32_t row = 0, other = 0;
+  if (output->format->caps.presets)
+    CKPT_TRY(ckpt_dialect_as_read(&read, &n, plan, output->described, name, from, tensor, expr, err));
+  if (n > 1) {
+    ckpt_expr **parts = ckpt_arena_array(&plan->arena, n, sizeof *parts);
+    CKPT_TRY_ALLOC(parts, err);
+    memcpy(parts, read, n * sizeof *parts);
+    CKPT_TRY(ckpt_dialect_stack(&expr, &plan->arena, parts, n, err));
+  }
+  CKPT_TRY(ckpt_plan_add_like(plan, sink, name, expr, tensor, &row, err));
   for (uint64_t i = 0; i < n; i++) {
-    CKPT_TRY(ckpt_plan_add_like(plan, CKPT_NO_SINK, tensor->name, exprs[i], tensor, &other, err));
+    CKPT_TRY(ckpt_plan_add_like(plan, CKPT_NO_SINK, tensor->name, read[i], tensor, &other, err));
     if (i == 0) plan->rows[row].as_read = other + 1;
   }
   return CKPT_OK;
@@ -248,10 +258,7 @@ static ckpt_status add_rows(ckpt_plan *plan, uint32_t sink, const ckpt_index *fr
       status = ckpt_expr_cast(&expr, plan, expr, CKPT_F32, err);
       n_widened++;
     }
-    uint32_t row = 0;
-    if (status == CKPT_OK) status = ckpt_plan_add_like(plan, sink, selected.name, expr, tensor, &row, err);
-    if (status == CKPT_OK && format->caps.presets)
-      status = add_as_read(plan, sink, row, selected.name, from, tensor, err);
+    if (status == CKPT_OK) status = add_row(plan, sink, selected.name, expr, from, tensor, err);
     if (status == CKPT_OK) status = add_names(&plan->outputs[sink], &selected, err);
     if (status != CKPT_OK) return ckpt_fail_at(status, err, from->path, tensor->name);
     if (tensor->role == CKPT_ROLE_PARAMETER) t->n_bytes[expr->dtype] += expr->n_bytes;
@@ -663,6 +670,7 @@ ckpt_status ckpt_convert_plan(ckpt_plan *plan, const ckpt_convert_request *reque
                             "another model's graph");
   for (uint32_t i = 0; i < request->n_targets; i++)
     CKPT_TRY(add_target(plan, request, &request->targets[i], is_quantized || like_is_quantized, &n_steps, err));
+  if (request->adapters != NULL) CKPT_TRY(ckpt_updates_ask(plan, err));
   return check_outputs(plan, request, err);
 }
 

@@ -21,9 +21,9 @@ typedef struct ckpt_convert_request {
   const char *verb; /* the command's, for receipts */
   const ckpt_index *from;
   const ckpt_adapters *adapters; /* that from is merged of; NULL: none */
-  const ckpt_index *like;  /* the model whose side files, naming and ties the outputs get; NULL: those of from */
-  const char *like_path;   /* as the user gave it */
-  const ckpt_index *graph; /* the model whose graph gets the tensors of from; NULL: none */
+  const ckpt_index *like;        /* the model whose side files, naming and ties the outputs get; NULL: those of from */
+  const char *like_path;         /* as the user gave it */
+  const ckpt_index *graph;       /* the model whose graph gets the tensors of from; NULL: none */
   const ckpt_index *graph_weights; /* the checkpoint that the graph was exported from; NULL: not given */
   const ckpt_convert_target *targets;
   uint32_t n_targets;

@@ -143,8 +143,8 @@ static ckpt_status take_missing(ckpt_output *output, const ckpt_index *graph, co
     if (first == NULL) first = place->name;
     ckpt_name_list_add(&missing, place->name);
     if (request->is_partial)
-      CKPT_TRY(
-          ckpt_losses_add(&output->losses, err, "other values of %.300s, which keeps the graph's own", place->name));
+      CKPT_TRY(ckpt_losses_add_alone(&output->losses, err, "other values of %.300s, which keeps the graph's own",
+                                     place->name));
   }
   if (missing.n == 0 || request->is_partial) return CKPT_OK;
   return ckpt_advise(ckpt_fail(err, CKPT_ENOTFOUND, graph->path, first,
@@ -172,7 +172,7 @@ static ckpt_status take_extra(ckpt_output *output, const offers *o, const ckpt_i
     if (first == NULL) first = tensor->name;
     ckpt_name_list_add(&extra, tensor->name);
     if (request->is_partial)
-      CKPT_TRY(ckpt_losses_add(&output->losses, err, "%.300s, which the graph has not", tensor->name));
+      CKPT_TRY(ckpt_losses_add_alone(&output->losses, err, "%.300s, which the graph has not", tensor->name));
   }
   if (extra.n != 0 && !request->is_partial)
     return ckpt_advise_value(

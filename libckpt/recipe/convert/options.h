@@ -37,7 +37,8 @@ enum {
   CKPT_OPTION_MODIFIER = 4, /* belongs to the input before it */
   CKPT_OPTION_RANKS = 8,    /* FORMAT: only those that are cut among ranks */
   CKPT_OPTION_INPUT = 16,   /* PATH: of another input, whose digest receipts keep beside the path */
-  CKPT_OPTION_ATTACHED = 32 /* CHOICE: stands alone, or with a word behind "=" */
+  CKPT_OPTION_ATTACHED = 32, /* CHOICE: stands alone, or with a word behind "=" */
+  CKPT_OPTION_MODEL = 64     /* PATH: of a model, to which modifiers behind it belong */
 };
 
 /* What the value is part of. */

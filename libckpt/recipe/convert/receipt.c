@@ -9,7 +9,7 @@
  *    "outputs":[{"path","format", those that go to ckpt_convert_target, values of the format,
  *                "digest","n_tensors","n_bytes","side_files":[{"name","n_bytes","sha256"}],
  *                "tensors":[{"name","source","from","to","decided_by","instead_of","wanted","imatrix","n_bytes",
- *                            "n_underflow","digest"}]}]}
+ *                            "n_underflow","update_norm","update_relative","n_unchanged","digest"}]}]}
  *
  * The keys of options are the fields of their rows, those of values the names that their formats declare; some are
  * there only where they were asked for. n_underflow is there where a cast made values zero; decided_by of tensors of an
@@ -17,7 +17,8 @@
  *
  * With adapters the first input is their base. They stand in the byte order of their digests, and `adapter` is a place
  * among them, from 0: what it does to which tensor of the merged model. Without a rank its tensor takes the base's
- * place; the scale is that of B x A.
+ * place; the scale is that of B x A. The figures of updates.h are there where a tensor has updates, the second where
+ * the base is not zero, the last where it is known.
  *
  * Printed as it goes: half a million tensors cost no memory. Everything in it is text that JSON can hold; paths that
  * are no UTF-8 are refused before the run (ckpt_receipt_plan). */
@@ -25,6 +26,7 @@
 
 #include <errno.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,6 +34,7 @@
 #include "libckpt/base/text.h"
 #include "libckpt/io/stream.h"
 #include "libckpt/recipe/convert/options.h"
+#include "libckpt/recipe/convert/updates.h"
 #include "libckpt/recipe/records/side_sums.h"
 #include "libckpt/run/run.h"
 
@@ -376,6 +379,24 @@ const ckpt_tensor *ckpt_receipt_source(const ckpt_expr *expr) {
   return expr->tensor;
 }
 
+/* A number that reads back as the same one. */
+static void print_number(ckpt_stream *out, const char *before, double value) {
+  char text[40];
+  (void)ckpt_c_snprintf(text, sizeof text, "%.17g", value);
+  ckpt_stream_text(out, before);
+  ckpt_stream_text(out, text);
+}
+
+/* What adapters did to a tensor. */
+static void print_updates(ckpt_stream *out, const ckpt_row *row) {
+  ckpt_update_figures figures;
+  if (!ckpt_updates_of(row, &figures)) return;
+  const double relative = ckpt_update_relative(&figures);
+  if (isfinite(figures.norm)) print_number(out, ",\"update_norm\":", figures.norm);
+  if (isfinite(relative)) print_number(out, ",\"update_relative\":", relative);
+  if (figures.n_rounded != 0) ckpt_stream_printf(out, ",\"n_unchanged\":%llu", (ull)figures.n_unchanged);
+}
+
 static void print_output(ckpt_stream *out, const ckpt_plan *plan, const ckpt_convert_request *request, uint32_t number,
                          const ckpt_side_sums *side) {
   const ckpt_convert_target *target = &request->targets[number];
@@ -407,19 +428,12 @@ static void print_output(ckpt_stream *out, const ckpt_plan *plan, const ckpt_con
     }
     ckpt_stream_printf(out, ",\"n_bytes\":%llu", (ull)row->tensor->n_bytes);
     if (row->stats.n_underflow != 0) ckpt_stream_printf(out, ",\"n_underflow\":%llu", (ull)row->stats.n_underflow);
+    print_updates(out, row);
     print_digest(out, &row->digest);
     ckpt_stream_text(out, "}");
     is_first = false;
   }
   ckpt_stream_text(out, "]}");
-}
-
-/* A number that reads back as the same one. */
-static void print_number(ckpt_stream *out, const char *before, double value) {
-  char text[40];
-  (void)ckpt_c_snprintf(text, sizeof text, "%.17g", value);
-  ckpt_stream_text(out, before);
-  ckpt_stream_text(out, text);
 }
 
 /* The inputs that adapters are, and what each does to which tensor. */

@@ -48,6 +48,12 @@ typedef struct ckpt_recorded {
   ckpt_adapters *opened;
 } ckpt_recorded;
 
+/* What adapters did to a tensor (convert/updates.h); negative and UINT64_MAX where it does not say. */
+typedef struct ckpt_recorded_figures {
+  double norm, relative;
+  uint64_t n_unchanged;
+} ckpt_recorded_figures;
+
 /* A tensor as a receipt lists it. */
 typedef struct ckpt_recorded_tensor {
   char name[CKPT_JSON_FILE_MAX_TEXT + 1], source[CKPT_JSON_FILE_MAX_TEXT + 1]; /* empty: none */
@@ -55,6 +61,7 @@ typedef struct ckpt_recorded_tensor {
   char decided_by[32], instead_of[32], wanted[32]; /* of a quantized output; empty where it does not say */
   bool has_imatrix, imatrix;                       /* whether it says */
   uint64_t n_bytes, n_underflow;
+  ckpt_recorded_figures figures;
   ckpt_recorded_output digest;
 } ckpt_recorded_tensor;
 

@@ -45,7 +45,7 @@ static ckpt_status read_tensors(recorded *r, ckpt_json *json, void *into, ckpt_e
   CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_ARRAY, "tensors", err));
   for (;;) {
     bool is_end;
-    ckpt_recorded_tensor tensor = {0};
+    ckpt_recorded_tensor tensor = {.figures = {-1, -1, UINT64_MAX}};
     CKPT_TRY(ckpt_recorded_next(r, json, "tensors", &is_end, err));
     if (is_end) return CKPT_OK;
     const field fields[] = {{"name", read_name, tensor.name, false},
@@ -58,6 +58,9 @@ static ckpt_status read_tensors(recorded *r, ckpt_json *json, void *into, ckpt_e
                             {"imatrix", read_imatrix_flag, &tensor, true},
                             {"n_bytes", ckpt_recorded_size, &tensor.n_bytes, false},
                             {"n_underflow", ckpt_recorded_size, &tensor.n_underflow, true},
+                            {"update_norm", ckpt_recorded_number, &tensor.figures.norm, true},
+                            {"update_relative", ckpt_recorded_number, &tensor.figures.relative, true},
+                            {"n_unchanged", ckpt_recorded_size, &tensor.figures.n_unchanged, true},
                             {"digest", ckpt_recorded_digest, &tensor.digest, false}};
     CKPT_TRY(ckpt_recorded_fields(r, json, fields, sizeof fields / sizeof *fields, err));
     if (tensor.name[0] == '\0') return ckpt_json_fail(json, err, "a tensor without a name");

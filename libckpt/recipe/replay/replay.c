@@ -2,6 +2,7 @@
  * reads the receipt. */
 #include <inttypes.h>
 #include <limits.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,7 @@
 #include "libckpt/io/source.h"
 #include "libckpt/recipe/compare/hash.h"
 #include "libckpt/recipe/convert/receipt.h"
+#include "libckpt/recipe/convert/updates.h"
 #include "libckpt/recipe/replay/inputs.h"
 #include "libckpt/run/run.h"
 
@@ -104,6 +106,7 @@ typedef struct present {
   const ckpt_tensor *source, *made; /* of a replay: what of the input it is made from, what it becomes; else NULL */
   uint64_t n_underflow;
   ckpt_quantize_told told; /* of a replay's quantized output, else zero */
+  ckpt_recorded_figures figures;
 } present;
 
 static int compare_names(const void *a, const void *b) {
@@ -150,8 +153,43 @@ static void compare_told(const comparison *c, const ckpt_recorded_tensor *then, 
                   "the receipt says that its type was decided by %s, the replay decides by %s", texts[0], texts[1]);
 }
 
-/* What was decided then against what the replay does. */
-static void compare_decision(const comparison *c, const ckpt_recorded_tensor *then, const present *now) {
+/* The figures of a row as its receipt has them. */
+static ckpt_recorded_figures figures_of(const ckpt_row *row) {
+  ckpt_update_figures now;
+  ckpt_recorded_figures figures = {-1, -1, UINT64_MAX};
+  if (!ckpt_updates_of(row, &now)) return figures;
+  const double relative = ckpt_update_relative(&now);
+  if (isfinite(now.norm)) figures.norm = now.norm;
+  if (isfinite(relative)) figures.relative = relative;
+  if (now.n_rounded != 0) figures.n_unchanged = now.n_unchanged;
+  return figures;
+}
+
+static bool same_figures(const ckpt_recorded_figures *a, const ckpt_recorded_figures *b) {
+  return a->norm == b->norm && a->relative == b->relative && a->n_unchanged == b->n_unchanged;
+}
+
+/* "an update of norm 0.5, 0.01 of its base's, 12 elements unchanged" */
+static const char *print_figures(const ckpt_recorded_figures *figures, char *out, size_t n_bytes) {
+  char relative[64] = "", unchanged[64] = "";
+  if (figures->norm < 0) return "no update";
+  if (figures->relative >= 0) snprintf(relative, sizeof relative, ", %.9g of its base's", figures->relative);
+  if (figures->n_unchanged != UINT64_MAX)
+    snprintf(unchanged, sizeof unchanged, ", %" PRIu64 " element%s unchanged", figures->n_unchanged,
+             ckpt_plural(figures->n_unchanged));
+  snprintf(out, n_bytes, "an update of norm %.9g%s%s", figures->norm, relative, unchanged);
+  return out;
+}
+
+static void say_figures(const comparison *c, const ckpt_recorded_tensor *then, const ckpt_recorded_figures *now) {
+  char texts[2][200];
+  ckpt_replay_say(c->to, c->file, then->name, "the receipt says %s, the replay %s",
+                  print_figures(&then->figures, texts[0], sizeof texts[0]),
+                  print_figures(now, texts[1], sizeof texts[1]));
+}
+
+/* What was decided then against what the replay does. is_same: the values are. */
+static void compare_decision(const comparison *c, const ckpt_recorded_tensor *then, const present *now, bool is_same) {
   const char *source = now->source == NULL ? "" : now->source->name;
   const char *from = now->source == NULL ? "" : ckpt_dtype_name((ckpt_dtype)now->source->dtype);
   const char *to = ckpt_dtype_name((ckpt_dtype)now->made->dtype);
@@ -166,6 +204,8 @@ static void compare_decision(const comparison *c, const ckpt_recorded_tensor *th
                     " and %" PRIu64,
                     then->n_bytes, ckpt_plural(then->n_bytes), then->n_underflow, ckpt_plural(then->n_underflow),
                     now->made->n_bytes, now->n_underflow);
+  else if (is_same && !same_figures(&then->figures, &now->figures))
+    say_figures(c, then, &now->figures);
   else
     compare_told(c, then, &now->told);
 }
@@ -195,9 +235,10 @@ static void compare_tensor(void *arg, const ckpt_recorded_tensor *tensor) {
   }
   if (c->is_met[low] && is_replay) ckpt_replay_say(c->to, c->file, name, "the receipt lists it twice");
   c->is_met[low] = true;
-  if (memcmp(&c->entries[low].digest, &tensor->digest.digest, sizeof tensor->digest.digest) != 0)
+  const bool is_same = memcmp(&c->entries[low].digest, &tensor->digest.digest, sizeof tensor->digest.digest) == 0;
+  if (!is_same)
     ckpt_replay_say(c->to, c->file, name, "%s has other values, dtype or shape than the receipt says", c->whose);
-  if (c->entries[low].made != NULL) compare_decision(c, tensor, &c->entries[low]);
+  if (c->entries[low].made != NULL) compare_decision(c, tensor, &c->entries[low], is_same);
 }
 
 /* ---- side files -------------------------------------------------------------------------------------------------- */
@@ -330,7 +371,7 @@ static ckpt_status compare_replayed(recorded *r, const ckpt_plan *plan, uint32_t
       const ckpt_tensor *made = &described->tensors[i];
       const ckpt_row *row = &plan->rows[made->record->origin];
       const ckpt_tensor *source = ckpt_receipt_source(row->expr);
-      entries[i] = (present){made->name, row->digest, source, made, row->stats.n_underflow, {0}};
+      entries[i] = (present){made->name, row->digest, source, made, row->stats.n_underflow, {0}, figures_of(row)};
       if (r->targets[k].preset != NULL)
         entries[i].told = ckpt_quantize_tell(plan->outputs[k].quantized, described->objects_of, made->record->like - 1);
     }

@@ -11,7 +11,7 @@ enum cublasStatus_t {
   CUBLAS_STATUS_NOT_SUPPORTED = 15
 };
 enum cublasOperation_t { CUBLAS_OP_N = 0, CUBLAS_OP_T = 1 };
-enum cublasComputeType_t { CUBLAS_COMPUTE_32F = 68 };
+enum cublasComputeType_t { CUBLAS_COMPUTE_32F = 68, CUBLAS_COMPUTE_32F_FAST_16BF = 75 };
 enum cublasLtEpilogue_t { CUBLASLT_EPILOGUE_DEFAULT = 1, CUBLASLT_EPILOGUE_BIAS = 4 };
 enum cublasLtMatmulDescAttributes_t {
   CUBLASLT_MATMUL_DESC_TRANSA,
@@ -32,6 +32,7 @@ struct cublasLtMatmulDescOpaque_t {
   int operations[2] = {CUBLAS_OP_N, CUBLAS_OP_N};
   int epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   const void *bias = nullptr;
+  cublasComputeType_t compute = CUBLAS_COMPUTE_32F;
 };
 struct cublasLtMatrixLayoutOpaque_t {
   uint64_t n_rows, n_columns;

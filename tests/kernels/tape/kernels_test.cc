@@ -3,13 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <random>
 #include <vector>
 
 extern "C" {
-#include "kernels/ref/tape/tape_kernels.h"
+#include "kernels/cpu/tape/tape.h"
 }
 
 namespace {
@@ -280,6 +281,51 @@ TEST(TapeKernels, GemmEqualsTheReferenceClosely) {
     g.c = d.data();
     EXPECT_EQ(ckpt_tape_kernels_cpu(0)->gemm(&g, nullptr), CKPT_OK);
     for (size_t i = 0; i < m * n; i++) EXPECT_NEAR(c[i], d[i], 2e-5);
+  }
+}
+
+// All levels, and that of bf16 also where f32 is faster, if the processor has its instructions.
+std::vector<const ckpt_tape_kernels *> Bf16Levels() {
+  std::vector<const ckpt_tape_kernels *> out;
+  for (size_t i = 0; ckpt_tape_kernels_cpu(i) != nullptr; i++) out.push_back(ckpt_tape_kernels_cpu(i));
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512bf16") && getenv("ONEDNN_MAX_CPU_ISA") == nullptr)
+    out.push_back(&ckpt_tape_kernels_avx512_bf16);
+#endif
+  return out;
+}
+
+// Factors are rounded to nearest even, by panels at every level and by pairs where the processor has them; NaN and
+// infinity stay.
+TEST(TapeKernels, Bf16GemmEqualsTheReferenceClosely) {
+  Random random(4);
+  const size_t m = 35, n = 49, k = 70;
+  for (int flags = 0; flags < 4; flags++) {
+    Floats a = random.Normal(m * k), b = random.Normal(k * n), exact(m * n), expected(m * n), c(m * n);
+    ckpt_gemm g = {};
+    g.is_a_transposed = flags & 1, g.is_b_transposed = flags & 2, g.m = m, g.n = n, g.k = k, g.alpha = 1;
+    g.a = a.data(), g.lda = flags & 1 ? m : k, g.b = b.data(), g.ldb = flags & 2 ? k : n, g.ldc = n;
+    g.c = exact.data();
+    EXPECT_EQ(ckpt_tape_kernels_ref_f32.gemm(&g, nullptr), CKPT_OK);
+    g.is_bf16 = true, g.c = expected.data();
+    EXPECT_EQ(ckpt_tape_kernels_ref_f32.gemm(&g, nullptr), CKPT_OK);
+    EXPECT_FALSE(SameBits(exact, expected));
+    g.c = c.data();
+    for (const ckpt_tape_kernels *level : Bf16Levels()) {
+      EXPECT_EQ(level->gemm(&g, nullptr), CKPT_OK);
+      for (size_t i = 0; i < m * n; i++) EXPECT_NEAR(c[i], expected[i], 3e-5) << level->name;
+    }
+  }
+  Floats one = {NAN, INFINITY, 1, 1.00390625F, 1.01171875F, -0.0F}, two(1, 1), out(6);
+  ckpt_gemm g = {};
+  g.m = 6, g.n = 1, g.k = 1, g.lda = g.ldb = g.ldc = 1, g.alpha = 1, g.is_bf16 = true;
+  g.a = one.data(), g.b = two.data(), g.c = out.data();
+  for (const ckpt_tape_kernels *level : Bf16Levels()) {
+    EXPECT_EQ(level->gemm(&g, nullptr), CKPT_OK);
+    EXPECT_TRUE(std::isnan(out[0]) && std::isinf(out[1]));
+    EXPECT_EQ(out[2], 1);
+    EXPECT_EQ(out[3], 1); /* a tie: to even */
+    EXPECT_EQ(out[4], 1.015625F);
   }
 }
 

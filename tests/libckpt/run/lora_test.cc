@@ -30,7 +30,7 @@ class Lora : public Run {
   ckpt_expr *lora(ckpt_expr *base, const std::vector<ckpt_lora_term> &terms, ckpt_expr *magnitudes = nullptr) {
     ckpt_expr *out = nullptr;
     EXPECT_EQ(ckpt_expr_lora_in(&out, &plan_->arena, base, terms.data(), static_cast<uint32_t>(terms.size()),
-                                magnitudes, &err_),
+                                magnitudes, CKPT_F32, &err_),
               CKPT_OK)
         << text_of(err_);
     return out;
@@ -131,6 +131,57 @@ TEST_F(Lora, MagnitudesAreTheNormsOfTheRows) {
   }
 }
 
+float round_to_bf16(float x) {
+  uint32_t bits;
+  memcpy(&bits, &x, 4);
+  bits = (bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000;
+  memcpy(&x, &bits, 4);
+  return x;
+}
+
+// What an update did comes of the same pass, against sums in f64, and is the same to the bit whatever the tiles.
+TEST_F(Lora, SaysWhatAnUpdateDid) {
+  const size_t m = 2048, n = 512, r = 2;  // 4 MiB
+  const auto w = values_of(plain("w", CKPT_F32, {m, n}));
+  auto wanted = w;
+  add_product(&wanted, values_of(plain("b", CKPT_F32, {m, r})), values_of(plain("a", CKPT_F32, {r, n})), m, n,
+              0.0009765625);
+  double added = 0, base = 0;
+  uint64_t n_same = 0, n_same_f32 = 0;
+  for (size_t i = 0; i < w.size(); i++) {
+    added += (wanted[i] - w[i]) * (wanted[i] - w[i]);
+    base += w[i] * w[i];
+    n_same += round_to_bf16(static_cast<float>(wanted[i])) == static_cast<float>(w[i]);
+    n_same_f32 += wanted[i] == w[i];
+  }
+  ASSERT_NE(n_same, n_same_f32);
+  open();
+  ckpt_update_stats first = {};
+  for (uint64_t memory : {uint64_t{0}, uint64_t{6}})
+    for (uint32_t n_threads : {1u, 3u}) {
+      ckpt_plan_free(plan_);
+      sinks_.clear();
+      ASSERT_EQ(ckpt_plan_new(&plan_, nullptr), CKPT_OK);
+      plan_->wants_updates = true;
+      const uint64_t n_before = bytes_read();
+      ckpt_expr *merged = nullptr;
+      const ckpt_lora_term term = {read("b"), read("a"), 0.0009765625f};
+      ASSERT_EQ(ckpt_expr_lora_in(&merged, &plan_->arena, read("w"), &term, 1, nullptr, CKPT_BF16, &err_), CKPT_OK);
+      add(output(), "y", merged);
+      ckpt_update_stats update = {};
+      plan_->rows[0].update = &update;
+      run_well(options(memory, n_threads));
+      EXPECT_NEAR(ckpt_exact_sum_value(&update.added), added, 1e-11 * added);
+      EXPECT_NEAR(ckpt_exact_sum_value(&update.base), base, 1e-11 * base);
+      EXPECT_EQ(update.n, m * n);
+      EXPECT_EQ(update.n_same, n_same);
+      EXPECT_EQ(update.n_same_f32, n_same_f32);
+      EXPECT_LE(bytes_read() - n_before, 4 * (m * n + n_threads * 8 * (m * r + r * n)));
+      if (first.n == 0) first = update;
+      EXPECT_EQ(memcmp(&first, &update, sizeof update), 0) << memory << " " << n_threads;
+    }
+}
+
 TEST_F(Lora, RefusesWhatDoesNotFit) {
   plain("w", CKPT_F32, {4, 6}), plain("b", CKPT_F32, {4, 2}), plain("a", CKPT_F32, {2, 6});
   plain("long", CKPT_F32, {3, 6}), plain("vector", CKPT_F32, {6});
@@ -139,7 +190,7 @@ TEST_F(Lora, RefusesWhatDoesNotFit) {
   auto status = [&](ckpt_expr *base, ckpt_lora_term term, uint32_t n_terms, ckpt_expr *magnitudes) {
     std::vector<ckpt_lora_term> terms(n_terms, term);
     err_ = {};
-    return ckpt_expr_lora_in(&out, &plan_->arena, base, terms.data(), n_terms, magnitudes, &err_);
+    return ckpt_expr_lora_in(&out, &plan_->arena, base, terms.data(), n_terms, magnitudes, CKPT_F32, &err_);
   };
   EXPECT_EQ(status(read("w"), {read("b"), read("a"), 1}, 15, nullptr), CKPT_OK);
   EXPECT_EQ(status(read("w"), {read("b"), read("a"), 1}, 16, nullptr), CKPT_ELIMIT);

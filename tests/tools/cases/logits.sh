@@ -36,3 +36,11 @@ for name in empty other negative none absent; do try logits models/gpt2 -f $name
 try logits models/gpt2/model.safetensors --ids 1 -o out.safetensors
 try logits models/gpt2/model.safetensors --like models/llama --ids 1 -o out.safetensors
 ls
+# Products in bf16: near, not the same, the same bits for any threads.
+for n in 1 3; do ckpt logits models/llama --ids 60,0,5,9,9 -o bf16-$n.safetensors --dtype bf16 --threads $n --quiet; done
+ckpt logits models/llama --ids 60,0,5,9,9 -o f32.safetensors --quiet
+ckpt diff bf16-1.safetensors bf16-3.safetensors --quiet | tail -1
+ckpt diff bf16-1.safetensors f32.safetensors --quiet > /dev/null || echo "bf16 is not f32"
+ckpt diff bf16-1.safetensors f32.safetensors --atol 0.05 --quiet > /dev/null && echo "but near"
+rm bf16-*.safetensors f32.safetensors
+try logits models/llama --ids 1 -o out.safetensors --dtype f16

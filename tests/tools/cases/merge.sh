@@ -14,6 +14,10 @@ try cat merged 'model.layers.0.self_attn.q_proj.weight[0,:3]'
 ckpt ls $base --adapter $lora | head -2
 ls merged
 try verify merged --headers
+# what the updates did, for all tensors and for each
+ckpt merge $base --adapter $lora=0.01 -o small.safetensors 2>&1 >/dev/null | grep updates
+ckpt convert $base -o half --dtype bf16 --quiet >/dev/null && ckpt merge half --adapter $lora=0.01 -o small 2>&1 >/dev/null | grep updates
+ckpt merge half --adapter $lora=0.01 -o small --force --json --quiet | grep -o '"update":.*q_proj[^}]*}' | head -c 420; echo
 try merge --adapter $lora -o own.safetensors
 try merge $base --adapter $lora=0 -o zero.safetensors
 try hash $base

@@ -7,11 +7,14 @@ check() {
   sed "s|$PWD|HERE|" log | grep -v '^proven: [sc]' | grep -v '^not proven' | sed 4,30d
   echo "exit $status"
 }
-ckpt merge $base --adapter $lora=0.5 --adapter a/patterns/adapter --dtype bf16 -o out --receipt r.json --quiet
+ckpt convert $base -o b16 --dtype bf16 --quiet >/dev/null
+base=b16
+ckpt merge $base --adapter $lora=0.5 --adapter a/patterns/adapter -o out --receipt r.json --quiet
 sed -n '4,12p' r.json
+grep -o '"name":"[^"]*layers.0.mlp.*"update_.*,"n_unchanged":[0-9]*' r.json
 check out --receipt r.json
 # the order of --adapter changes nothing of it, nor do threads and memory
-ckpt merge $base --adapter a/patterns/adapter --adapter $lora=0.5 --dtype bf16 -o out --receipt r2.json --quiet --force \
+ckpt merge $base --adapter a/patterns/adapter --adapter $lora=0.5 -o out --receipt r2.json --quiet --force \
   --threads 1 --memory 4M >/dev/null
 cmp r.json r2.json && echo same
 # every verb that writes, into any format, and what the options say
@@ -20,7 +23,7 @@ check gpt2.gguf --receipt gguf.json
 ckpt convert a/gpt2/base -o base.gguf --dtype f32 --quiet >/dev/null
 ckpt merge base.gguf --adapter a/gpt2/adapter -o again.gguf --receipt again.json --quiet
 check again.gguf --receipt again.json
-ckpt quantize $base --adapter $lora --type Q8_0 --allow-fallback -o q8.gguf --receipt q.json --quiet
+ckpt quantize a/linear/base --adapter $lora --type Q8_0 --allow-fallback -o q8.gguf --receipt q.json --quiet
 check q8.gguf --receipt q.json
 ckpt merge a/embedding/base --adapter a/embedding/adapter --tied untie --combine cat -o untied --receipt untied.json --quiet
 sed -nE 's/ *"merge"/merge/p' untied.json
@@ -47,6 +50,8 @@ claim 's/"path":"a.linear.adapter"/"path":"\/dev\/zero"/'
 claim '0,/"adapter":1/s//"adapter":7/'
 claim '0,/"rank":4/s//"rank":-4/'
 claim '/"name".*layers.0.mlp.down.*"adapter"/d'
+claim '0,/"update_norm":[^,]*/s//"update_norm":-1/'
+claim '0,/"n_unchanged":[0-9]*/s//"n_unchanged":1/'
 claim 's/"merged":/"merged_not":/'
 claim 's/"rules":"1"/"rules":"0"/'
 claim 's/"tied":null/"tied":"perhaps"/'

@@ -32,4 +32,6 @@ try ppl f32.gguf -f $text --stride 3
 try ppl $DATA/tape/gpt2 -f $text
 try ppl f32.gguf -f $text --against $DATA/dialect/mistral --ctx 64
 try ppl f32.gguf -f $text --device cuda
-try ppl f32.gguf -f $text --dtype bf16
+try ppl f32.gguf -f $text --ctx 64 --chunks 2 --dtype bf16
+try ppl f32.gguf -f $text --dtype f64
+try ppl f32.gguf -f $text --ctx 2

@@ -36,6 +36,20 @@ ls other/global_step3 | grep optim
 try reshard $DATA/zero/stage3-bf16 -o none --to dcp --engine bf16
 sed 's/"engine":"bf16"/"engine":"fp8"/' bf16.json > wrong.json
 try verify bf16 --receipt wrong.json
-# files that do not say whose they are
+# A rank's file in another's place is found by the name that it was saved under; files saved to an open file have none.
 ckpt reshard $DATA/zero/stage3-bf16 -o three --to zero --dp 2 --quiet > /dev/null
+ckpt verify three --quiet | grep -c order
+rank() { echo "three/$(cat three/latest)/bf16_zero_pp_rank_$1_mp_rank_00_optim_states.pt"; }
+mv $(rank 0) swapped && mv $(rank 1) $(rank 0) && mv swapped $(rank 1)
+ckpt verify three --quiet | grep 'saved as'
+cat > open.py << 'END'
+import sys, zipfile
+for path in sys.argv[1:]:
+    with zipfile.ZipFile(path) as old:
+        records = [(name, old.read(name)) for name in old.namelist()]
+    with zipfile.ZipFile(path, "w") as new:
+        for name, content in records:
+            new.writestr("archive" + name[name.index("/"):], content)
+END
+python3 open.py three/*/*.pt
 ckpt verify three --quiet | grep order

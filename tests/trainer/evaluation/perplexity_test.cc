@@ -75,6 +75,31 @@ class Perplexity : public testing::Test {
   std::vector<int32_t> ids;
 };
 
+// Logits are compared a chunk of tokens at a time, whichever chunks these are; a model without a reference is scored to
+// the same bits.
+TEST_F(Perplexity, ComparesByChunks) {
+  for (const ckpt_perplexity_options &options :
+       {Options(CKPT_SCORING_LLAMA, 16), Options(CKPT_SCORING_HF, 20, 13), Options(CKPT_SCORING_LLAMA, 3)}) {
+    std::vector<ckpt_perplexity> results;
+    for (uint32_t loss_rows : {0, 3, 7}) {
+      Executor x(model.model, 1, 20, false, nullptr, 2, loss_rows), y(model.model, 1, 20, false, nullptr, 2, loss_rows);
+      Load(x);
+      Load(y, 0.9F);
+      results.push_back(Run(x, &y, options));
+      const ckpt_perplexity alone = Run(x, nullptr, options);
+      EXPECT_EQ(alone.nll, results.back().nll);
+      EXPECT_EQ(alone.ppl_stderr, results.back().ppl_stderr);
+    }
+    EXPECT_GT(results[0].kl_mean, 0);
+    for (const ckpt_perplexity &r : results) {
+      EXPECT_NEAR(r.kl_mean, results[0].kl_mean, 1e-5 * r.kl_mean);
+      EXPECT_NEAR(r.kl_max, results[0].kl_max, 1e-4 * r.kl_max);
+      EXPECT_NEAR(r.ref_ppl, results[0].ref_ppl, 1e-5 * r.ref_ppl);
+      EXPECT_EQ(r.top1, results[0].top1);
+    }
+  }
+}
+
 TEST_F(Perplexity, LlamaScoresTheSecondHalfOfWholeWindows) {
   Executor x(model.model, 1, 16, false);
   Load(x);
@@ -172,7 +197,7 @@ TEST_F(Perplexity, WhatIsNoNumberIsSaidAndShortTextsAreRefused) {
   EXPECT_FALSE(Run(x, nullptr, Options(CKPT_SCORING_LLAMA, 16)).is_finite);
   EXPECT_EQ(Refused(x, Options(CKPT_SCORING_LLAMA, 16), 31), CKPT_ENOTFOUND);
   EXPECT_EQ(Refused(x, Options(CKPT_SCORING_HF, 16), 1), CKPT_ENOTFOUND);
-  EXPECT_EQ(Refused(x, Options(CKPT_SCORING_LLAMA, 1), 75), CKPT_EINVAL);
+  EXPECT_EQ(Refused(x, Options(CKPT_SCORING_LLAMA, 2), 75), CKPT_EINVAL);  // its second half is no token
   EXPECT_EQ(Refused(x, Options(CKPT_SCORING_HF, 16, 17), 75), CKPT_EINVAL);
   EXPECT_EQ(Refused(x, Options(CKPT_SCORING_LLAMA, 17), 75), CKPT_EINVAL);  // past what is planned
 }

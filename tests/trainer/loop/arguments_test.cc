@@ -51,7 +51,7 @@ class Arguments : public testing::Test {
 TEST_F(Arguments, ReadsJson) {
   ASSERT_EQ(read(".json", R"({"learning_rate": 2e-5, "max_steps": 10, "warmup_steps": 0.1, "save_total_limit": null,
       "eval_strategy": "steps", "eval_steps": 5, "lr_scheduler_kwargs": {"num_cycles": 2}, "report_to": ["wandb"],
-      "dataloader_num_workers": 4, "tf32": null, "_n_gpu": 1})"),
+      "dataloader_num_workers": 4, "tf32": null, "_n_gpu": 1, "gradient_checkpointing": null})"),
             CKPT_OK)
       << error_.message;
   EXPECT_EQ(arguments_.learning_rate, 2e-5);
@@ -96,7 +96,8 @@ TEST_F(Arguments, FlagsHaveDashesOrUnderscoresAndTypes) {
   EXPECT_EQ(set("max_steps", "1.5"), CKPT_EINVAL);
   EXPECT_EQ(set("dataloader_drop_last", "yes"), CKPT_OK);
   EXPECT_TRUE(arguments_.dataloader_drop_last);
-  EXPECT_EQ(set("bf16", "false"), CKPT_OK);
+  EXPECT_EQ(set("bf16", "true"), CKPT_OK);
+  EXPECT_TRUE(arguments_.bf16);
   EXPECT_EQ(set("fp16", "true"), CKPT_EINVAL);
   EXPECT_STREQ(error_.message, "fp16 true: f32 alone");
   EXPECT_EQ(set("label_smoothing_factor", "0.0"), CKPT_OK);
@@ -195,7 +196,10 @@ TEST(Command, ReadsItsOwnOptionsAndTheArguments) {
 TEST(Command, RefusesWhatCannotBeMeant) {
   const std::vector<std::vector<std::string>> wrong = {{"--learning_rat", "1"},
                                                        {"--mesh", "tp=2"},
-                                                       {"--ranks", "2", "--mesh", "dp_shard=3"},
+                                                       {"--ranks", "2", "--mesh", "dp_shard=3", "--stage", "1"},
+                                                       {"--mesh", "dp_shard=3", "--ranks", "2", "--stage", "1"},
+                                                       {"--mesh", "dp_shard=2"},
+                                                       {"--mesh", "dp_replicate=2", "--stage", "3"},
                                                        {"--stage", "4"},
                                                        {"--packing", "yes"},
                                                        {"stray"},
@@ -217,6 +221,11 @@ TEST(Command, RefusesWhatCannotBeMeant) {
   }
   ckpt_command command = {};
   ckpt_error err = {};
+  EXPECT_EQ(parse({"--model", "m", "--data", "d", "-o", "o", "--fsdp", "full_shard"}, &command, &err), CKPT_EINVAL);
+  EXPECT_NE(std::string(err.message).find("fsdp"), std::string::npos) << err.message;
+  ckpt_command_free(&command);
+  command = {};
+  err = {};
   EXPECT_EQ(parse({"--rank", "2"}, &command, &err), CKPT_EINVAL);
   EXPECT_STREQ(err.message, "there is no option --rank (did you mean --ranks?)");
   ckpt_command_free(&command);

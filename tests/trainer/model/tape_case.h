@@ -48,8 +48,9 @@ struct Index {
 };
 
 struct Model {
-  Model(const std::string &config, bool needs_backward) {
-    ckpt_model_options options = {sizeof options, needs_backward};
+  Model(const std::string &config, bool needs_backward, bool is_bf16 = false) {
+    ckpt_model_options options = {};
+    options.struct_size = sizeof options, options.needs_backward = needs_backward, options.is_bf16 = is_bf16;
     status = ckpt_model_new(&model, config.data(), config.size(), "config.json", &options, &err);
   }
   ~Model() { ckpt_model_free(model); }

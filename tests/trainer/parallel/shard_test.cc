@@ -28,7 +28,8 @@ const char kGpt2[] = R"({"model_type":"gpt2","vocab_size":37,"n_embd":32,"n_laye
 
 struct Whole {
   explicit Whole(const char *config) {
-    ckpt_model_options options = {sizeof options, true};
+    ckpt_model_options options = {};
+    options.struct_size = sizeof options, options.needs_backward = true;
     EXPECT_EQ(ckpt_model_new(&model, config, strlen(config), "config.json", &options, &err), CKPT_OK) << err.message;
   }
   ~Whole() { ckpt_model_free(model); }

@@ -2,7 +2,7 @@
  *
  * linear: in x; parameters weight [, bias]; out y. The weight is (out, in) as torch's Linear has it, or (in, out).
  * lora: in x [, x after dropout]; parameters weight, A (rank, in), B (out, rank) [, bias]; out y + scale * x A^T B^T,
- * and x A^T. Its weight and bias are frozen.
+ * and x A^T. Its weight is frozen; its bias may be trained.
  * linear_loss: in x, targets; parameter weight (vocabulary, width); out log p of each target. Logits are made for
  * loss_rows tokens at a time, so tokens x vocabulary is never held. While training its backward is the whole of it: the
  * gradients of x and of the weight are made from a chunk's logits while they are there. */
@@ -14,7 +14,9 @@
 static size_t real_bytes(const ckpt_tape_call *call) { return call->device->kernels->real_bytes; }
 
 static ckpt_status multiply(const ckpt_tape_call *call, const ckpt_gemm *gemm, ckpt_error *err) {
-  return call->device->table->gemm(call->device, gemm, err);
+  ckpt_gemm g = *gemm;
+  g.is_bf16 = call->entry->attributes.is_bf16;
+  return call->device->table->gemm(call->device, &g, err);
 }
 
 /* ---- linear ---------------------------------------------------------------------------------------------------------
@@ -55,7 +57,9 @@ static ckpt_status product(const ckpt_tape_call *call, uint32_t bias, ckpt_error
                     .a = call->in[0],
                     .lda = n_in,
                     .b = call->parameters[0],
-                    .ldb = swaps ? n_out : n_in,
+                    .b_dtype = call->dtypes[0],
+                    .is_b_turned = call->is_turned,
+                    .ldb = swaps && !call->is_turned ? n_out : n_in,
                     .bias = entry->n_parameters > bias && !entry->attributes.skips_bias ? call->parameters[bias] : NULL,
                     .c = call->out[0],
                     .ldc = n_out,
@@ -70,7 +74,7 @@ static ckpt_status product_to_x(const ckpt_tape_call *call, ckpt_error *err) {
   if (call->d_in[0] == NULL) return CKPT_OK;
   ckpt_gemm to_x = {.is_b_transposed = swaps, .m = call->n_tokens, .n = n_in, .k = n_out, .alpha = 1};
   to_x.a = call->d_out[0], to_x.lda = n_out;
-  to_x.b = call->parameters[0], to_x.ldb = swaps ? n_out : n_in;
+  to_x.b = call->parameters[0], to_x.b_dtype = call->dtypes[0], to_x.ldb = swaps ? n_out : n_in;
   to_x.c = call->d_in[0], to_x.ldc = n_in, to_x.beta = call->adds[0] ? 1 : 0;
   return multiply(call, &to_x, err);
 }
@@ -107,11 +111,23 @@ static ckpt_tape_keeps linear_keeps(const ckpt_tape_entry *entry) {
 
 static ckpt_status linear_forward(const ckpt_tape_call *call, ckpt_error *err) { return product(call, 1, err); }
 
+/* A bias may be trained where the weight is frozen. */
+static void give_bias(const ckpt_tape_call *call, uint32_t bias, size_t n_out) {
+  if (call->entry->n_parameters <= bias || call->d_parameters[bias] == NULL) return;
+  ckpt_bias_args args = {.y = call->d_out[0],
+                         .bias = call->d_parameters[bias],
+                         .n_rows = call->n_tokens,
+                         .n_columns = n_out,
+                         .stride = n_out};
+  ckpt_tape_over_columns(call, CKPT_KERNEL_bias_backward, &args, n_out);
+}
+
 static ckpt_status linear_backward(const ckpt_tape_call *call, ckpt_error *err) {
   const ckpt_tape_entry *entry = call->entry;
   size_t n_in = ckpt_tape_columns(call->tape, entry->in[0]), n_out = n_out_of(call->tape, entry);
   bool swaps = entry->attributes.is_in_by_out;
   CKPT_TRY(product_to_x(call, err));
+  give_bias(call, 1, n_out);
   if (entry->attributes.is_frozen) return CKPT_OK;
   if (call->d_parameters[0] != NULL) {
     ckpt_gemm to_weight = {.is_a_transposed = true, .k = call->n_tokens, .alpha = 1, .beta = 1};
@@ -121,14 +137,6 @@ static ckpt_status linear_backward(const ckpt_tape_call *call, ckpt_error *err) 
     to_weight.c = call->d_parameters[0], to_weight.ldc = to_weight.n;
     CKPT_TRY(multiply(call, &to_weight, err));
   }
-  if (entry->n_parameters == 2 && call->d_parameters[1] != NULL) {
-    ckpt_bias_args args = {.y = call->d_out[0],
-                           .bias = call->d_parameters[1],
-                           .n_rows = call->n_tokens,
-                           .n_columns = n_out,
-                           .stride = n_out};
-    ckpt_tape_over_columns(call, CKPT_KERNEL_bias_backward, &args, n_out);
-  }
   return CKPT_OK;
 }
 
@@ -137,6 +145,7 @@ const ckpt_tape_op ckpt_tape_op_linear = {.name = "linear",
                                           .max_in = 1,
                                           .min_parameters = 1,
                                           .max_parameters = 2,
+                                          .stored_parameters = 1,
                                           .shapes = linear_shapes,
                                           .keeps = linear_keeps,
                                           .forward = linear_forward,
@@ -245,6 +254,7 @@ static ckpt_status lora_backward(const ckpt_tape_call *call, ckpt_error *err) {
                           .c = call->d_parameters[LORA_B],
                           .ldc = rank};
   CKPT_TRY(product_to_x(call, err));
+  give_bias(call, LORA_BIAS, n_out);
   CKPT_TRY(multiply(call, &to_low, err));
   if (call->d_in[which] != NULL) CKPT_TRY(multiply(call, &to_x, err));
   CKPT_TRY(multiply(call, &to_a, err));
@@ -256,6 +266,7 @@ const ckpt_tape_op ckpt_tape_op_lora = {.name = "lora",
                                         .max_in = 2,
                                         .min_parameters = 3,
                                         .max_parameters = 4,
+                                        .stored_parameters = 1,
                                         .shapes = lora_shapes,
                                         .keeps = lora_keeps,
                                         .forward = lora_forward,
@@ -301,7 +312,7 @@ static void *row_of(const ckpt_tape_call *call, void *matrix, size_t row, size_t
 static ckpt_status make_logits(const ckpt_tape_call *call, const chunk *at, ckpt_error *err) {
   ckpt_gemm gemm = {.is_b_transposed = true, .m = at->n_rows, .n = at->n_out, .k = at->n_in, .alpha = 1};
   gemm.a = row_of(call, call->in[0], at->first, at->n_in), gemm.lda = at->n_in;
-  gemm.b = call->parameters[0], gemm.ldb = at->n_in;
+  gemm.b = call->parameters[0], gemm.b_dtype = call->dtypes[0], gemm.ldb = at->n_in;
   gemm.c = call->scratch, gemm.ldc = at->n_out;
   CKPT_TRY(multiply(call, &gemm, err));
   if (call->batch->logits != NULL)
@@ -325,7 +336,7 @@ static ckpt_status make_gradients(const ckpt_tape_call *call, const chunk *at, c
   if (call->d_in[0] != NULL) {
     ckpt_gemm to_x = {.m = at->n_rows, .n = at->n_in, .k = at->n_out, .alpha = 1, .beta = call->adds[0] ? 1 : 0};
     to_x.a = call->scratch, to_x.lda = at->n_out;
-    to_x.b = call->parameters[0], to_x.ldb = at->n_in;
+    to_x.b = call->parameters[0], to_x.b_dtype = call->dtypes[0], to_x.ldb = at->n_in;
     to_x.c = row_of(call, call->d_in[0], at->first, at->n_in), to_x.ldc = at->n_in;
     CKPT_TRY(multiply(call, &to_x, err));
   }
@@ -338,13 +349,28 @@ static ckpt_status make_gradients(const ckpt_tape_call *call, const chunk *at, c
   return multiply(call, &to_weight, err);
 }
 
+/* Whether nobody asks for the logits of a chunk: no token of it has a target. */
+static bool is_unwanted(const ckpt_tape_call *call, const chunk *at) {
+  for (size_t i = 0; i < at->n_rows; i++)
+    if (call->batch->targets == NULL || call->batch->targets[at->first + i] >= 0) return false;
+  return call->batch->logits == NULL && !call->keeps_logits;
+}
+
 static ckpt_status run_chunks(const ckpt_tape_call *call, bool is_training, ckpt_error *err) {
-  chunk at = {.n_in = ckpt_tape_columns(call->tape, call->entry->in[0]), .n_out = n_out_of(call->tape, call->entry)};
-  bool has_targets = call->in[1] != NULL;
-  if (!has_targets && call->batch->logits == NULL) return CKPT_OK;
-  for (; at.first < call->n_tokens; at.first += at.n_rows) {
-    size_t n_left = call->n_tokens - at.first;
+  chunk at = {.first = call->head_first,
+              .n_in = ckpt_tape_columns(call->tape, call->entry->in[0]),
+              .n_out = n_out_of(call->tape, call->entry)};
+  const size_t end = call->head_first + call->head_rows;
+  const bool has_targets = call->in[1] != NULL;
+  if (!has_targets && call->batch->logits == NULL && !call->keeps_logits) return CKPT_OK;
+  for (; at.first < end; at.first += at.n_rows) {
+    const size_t n_left = end - at.first;
     at.n_rows = n_left < call->loss_rows ? n_left : call->loss_rows;
+    if (!is_training && is_unwanted(call, &at)) {
+      call->device->table->fill_zero(call->device, row_of(call, call->out[0], at.first, 1),
+                                     at.n_rows * real_bytes(call));
+      continue;
+    }
     CKPT_TRY(make_logits(call, &at, err));
     if (has_targets) make_loss(call, &at, is_training);
     if (is_training) CKPT_TRY(make_gradients(call, &at, err));
@@ -360,6 +386,7 @@ const ckpt_tape_op ckpt_tape_op_linear_loss = {.name = "linear_loss",
                                                .max_in = 2,
                                                .min_parameters = 1,
                                                .max_parameters = 1,
+                                               .stored_parameters = 1,
                                                .shapes = loss_shapes,
                                                .keeps = loss_keeps,
                                                .forward = loss_forward,

@@ -74,7 +74,7 @@ static ckpt_status backward(const ckpt_tape_call *call, ckpt_error *err) {
                                   .n_columns = ckpt_tape_columns(call->tape, entry->in[0]),
                                   .adds_x = call->adds[0],
                                   .adds_residual = call->adds[1]};
-  if (args.d_weight != NULL)
+  if (args.d_weight != NULL || args.d_bias != NULL)
     ckpt_tape_over_columns(call, is_layernorm ? CKPT_KERNEL_layernorm_weights : CKPT_KERNEL_rmsnorm_weights, &args,
                            args.n_columns);
   ckpt_tape_over_rows(call, is_layernorm ? CKPT_KERNEL_layernorm_backward : CKPT_KERNEL_rmsnorm_backward, &args,

@@ -2,6 +2,8 @@
  *
  * embedding: in ids, positions; parameters table [, table of positions]; out hidden. silu_mul: in gate, up. gelu: in x;
  * by tanh, or by erf (is_exact). */
+#include "libckpt/base/backend.h"
+#include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
 #include "trainer/model/op.h"
 
@@ -51,12 +53,35 @@ static ckpt_embedding_args embedding_args(const ckpt_tape_call *call) {
                                .length = call->batch->length};
 }
 
+/* Rows of a table as it is stored, for tokens [begin, end): in f32 they are the table that the kernel reads. */
+static void look_up_stored(const void *arg, size_t begin, size_t end) {
+  const ckpt_tape_call *call = arg;
+  ckpt_embedding_args args = embedding_args(call);
+  const ckpt_dtype_row *type = ckpt_dtype_get(call->dtypes[0]);
+  const size_t row_bytes = args.n_columns / type->block_elements * type->block_bytes;
+  const float *positions = call->entry->n_parameters == 2 ? call->parameters[1] : NULL;
+  ckpt_cast_stats ignored = {0};
+  for (size_t t = begin; t < end; t++) {
+    float *out = (float *)call->out[0] + t * args.n_columns;
+    const size_t position = args.positions == NULL ? t % args.length : (size_t)args.positions[t];
+    const char *row = (const char *)call->parameters[0] + (size_t)args.ids[t] * row_bytes;
+    ckpt_backend_read(&ckpt_backend_cpu, CKPT_F32, out, call->dtypes[0], row, args.n_columns, &ignored);
+    for (size_t i = 0; i < args.n_columns && positions != NULL; i++) out[i] += positions[position * args.n_columns + i];
+  }
+}
+
 static ckpt_status embedding_forward(const ckpt_tape_call *call, ckpt_error *err) {
-  (void)err;
   ckpt_embedding_args args = embedding_args(call);
   args.out = call->out[0];
   args.table = call->parameters[0];
   args.position_table = call->entry->n_parameters == 2 ? call->parameters[1] : NULL;
+  if (call->dtypes[0] != CKPT_DTYPE_NONE) {
+    if (!call->device->table->is_host)
+      return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "a table of another dtype than f32 on %s",
+                       call->device->table->name);
+    call->device->table->run_host(call->device, look_up_stored, call, call->n_tokens, 16);
+    return CKPT_OK;
+  }
   ckpt_tape_over_rows(call, CKPT_KERNEL_embedding, &args, call->n_tokens, args.n_columns);
   return CKPT_OK;
 }
@@ -79,6 +104,7 @@ const ckpt_tape_op ckpt_tape_op_embedding = {.name = "embedding",
                                              .max_in = 2,
                                              .min_parameters = 1,
                                              .max_parameters = 2,
+                                             .stored_parameters = 1,
                                              .shapes = embedding_shapes,
                                              .keeps = embedding_keeps,
                                              .forward = embedding_forward,

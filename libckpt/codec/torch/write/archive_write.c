@@ -7,6 +7,7 @@
 #include <zlib.h>
 
 #include "libckpt/base/error.h"
+#include "libckpt/base/text.h"
 #include "libckpt/codec/pickle/object.h"
 #include "libckpt/codec/torch/read/graph.h"
 #include "libckpt/codec/torch/write/write.h"
@@ -29,6 +30,7 @@ typedef struct archive {
   bool has_stray;           /* the object has a leaf that is none of n_leaves */
   ckpt_zip_record *records; /* N_BEFORE, n_storages, N_BEHIND */
   uint64_t directory;
+  const char *name; /* below which all records are */
   char id[41];
 } archive;
 
@@ -139,7 +141,7 @@ static const char *content_of(const archive *a, uint32_t record) {
 static ckpt_status name_storages(archive *a, ckpt_arena *arena, ckpt_error *err) {
   for (uint32_t key = 0; key < a->n_storages; key++) {
     ckpt_zip_record *record = &a->records[N_BEFORE + key];
-    record->name = ckpt_arena_printf(arena, "archive/data/%u", key);
+    record->name = ckpt_arena_printf(arena, "%s/data/%u", a->name, key);
     CKPT_TRY_ALLOC(record->name, err);
     record->n_bytes = item_bytes(a, a->order[key]);
   }
@@ -156,9 +158,8 @@ static void make_id(archive *a) {
 }
 
 static ckpt_status make_records(archive *a, ckpt_arena *arena, ckpt_error *err) {
-  static const char *const before[N_BEFORE] = {"archive/data.pkl", "archive/.format_version",
-                                               "archive/.storage_alignment", "archive/byteorder"};
-  static const char *const behind_names[N_BEHIND] = {"archive/version", "archive/.data/serialization_id"};
+  static const char *const before[N_BEFORE] = {"data.pkl", ".format_version", ".storage_alignment", "byteorder"};
+  static const char *const behind_names[N_BEHIND] = {"version", ".data/serialization_id"};
   ckpt_stream out;
   ckpt_stream_checksum(&out, err);
   print_pickle(a, &out);
@@ -166,15 +167,18 @@ static ckpt_status make_records(archive *a, ckpt_arena *arena, ckpt_error *err) 
   if (a->has_stray) return ckpt_fail(err, CKPT_EINTERNAL, NULL, NULL, "an object holds a tensor that is not laid out");
   uint32_t n = N_BEFORE + a->n_storages + N_BEHIND; /* the storages were counted just now */
   CKPT_TRY_ALLOC(a->records = ckpt_arena_array(arena, n, sizeof *a->records), err);
-  a->records[0] = (ckpt_zip_record){.name = before[0], .n_bytes = out.n_bytes, .crc32 = out.crc32};
+  a->records[0] = (ckpt_zip_record){.n_bytes = out.n_bytes, .crc32 = out.crc32};
   CKPT_TRY(name_storages(a, arena, err));
   for (uint32_t i = 1; i < N_BEFORE; i++) a->records[i].n_bytes = strlen(content_of(a, i));
   make_id(a);
-  for (uint32_t i = 1; i < n; i++) {
+  for (uint32_t i = 0; i < n; i++) {
     ckpt_zip_record *record = &a->records[i];
     if (i >= N_BEFORE && i < N_BEFORE + a->n_storages) continue;
+    record->name = ckpt_arena_printf(arena, "%s/%s", a->name,
+                                     i < N_BEFORE ? before[i] : behind_names[i - N_BEFORE - a->n_storages]);
+    CKPT_TRY_ALLOC(record->name, err);
+    if (i == 0) continue; /* the pickle */
     const char *content = content_of(a, i);
-    record->name = i < N_BEFORE ? before[i] : behind_names[i - N_BEFORE - a->n_storages];
     record->n_bytes = strlen(content);
     record->crc32 = ckpt_zip_crc32(content, strlen(content));
   }
@@ -259,6 +263,15 @@ static ckpt_status lay_storage(ckpt_layout *layout, const archive *a, behind *b,
   return ckpt_layout_trailer(layout, print_behind, b, err);
 }
 
+/* As torch.save calls it: after the file, without the suffix, where that has a name of its own. */
+static ckpt_status name_archive(archive *a, const ckpt_layout *layout, ckpt_error *err) {
+  const char *path = layout->files[a->file].name, *file = path == NULL ? "archive" : ckpt_path_name(path);
+  const char *suffix = strrchr(file, '.');
+  a->name = ckpt_arena_text(layout->arena, file, suffix == NULL ? strlen(file) : (size_t)(suffix - file));
+  CKPT_TRY_ALLOC(a->name, err);
+  return CKPT_OK;
+}
+
 ckpt_status ckpt_torch_archive_lay(ckpt_layout *layout, const ckpt_object *root, uint32_t n_leaves,
                                    ckpt_torch_item_of *of, const void *arg, ckpt_error *err) {
   archive *a = ckpt_arena_alloc(layout->arena, sizeof *a);
@@ -268,6 +281,7 @@ ckpt_status ckpt_torch_archive_lay(ckpt_layout *layout, const ckpt_object *root,
                      CKPT_ZIP_MAX_ENTRIES - N_BEFORE - N_BEHIND);
   *a = (archive){
       .index = layout->index, .root = root, .of = of, .arg = arg, .n_leaves = n_leaves, .file = layout->n_files - 1};
+  CKPT_TRY(name_archive(a, layout, err));
   CKPT_TRY_ALLOC(a->keys = ckpt_arena_array(layout->arena, n_leaves, sizeof *a->keys), err);
   CKPT_TRY_ALLOC(a->order = ckpt_arena_array(layout->arena, n_leaves, sizeof *a->order), err);
   CKPT_TRY(make_records(a, layout->arena, err));

@@ -4,9 +4,9 @@
  *   archive/data/0 ... data/<n - 1>                                    storages, in order of first use in the object
  *   archive/version, .data/serialization_id, the directory             literals
  *
- * An object's leaves are ITEMS: tensors, each alone in its storage or a view of another's, which tensors of the
- * layout's index fill, or literals, or parts of both. The checksums of tensors come from the run, so
- * each storage is followed by a trailer. */
+ * In a folder of files each archive is called after its own, as torch.save does. An object's leaves are ITEMS: tensors,
+ * each alone in its storage or a view of another's, which tensors of the layout's index fill, or literals, or parts of
+ * both. The checksums of tensors come from the run, so each storage is followed by a trailer. */
 #ifndef CKPT_CODEC_TORCH_WRITE_ARCHIVE_WRITE_H
 #define CKPT_CODEC_TORCH_WRITE_ARCHIVE_WRITE_H
 

@@ -1,0 +1,94 @@
+/* gemm_cpu.c - a product of the CPU, cut into tiles that any thread may make.
+ *
+ * Tiles depend on the product's shape alone, never on how many threads there are nor on how b is stored, and no summed
+ * axis is cut: results have the same bits for any number of threads, and for a stored b those of its f32. */
+#include <pthread.h>
+
+#include "libckpt/base/dtype.h"
+#include "trainer/model/device.h"
+
+/* Tiles of a product: enough of them for many threads, each large enough that packing its panels pays; a panel has at
+ * most PANEL elements, which is 8 MiB of f32, or MIN_TILE rows. */
+enum { TILE_ROWS = 512, TILE_COLUMNS = 1024, MIN_TILE = 96, WANTED_TILES = 8, TILE_WORK = 1 << 24, PANEL = 1 << 21 };
+
+typedef struct tiles {
+  const ckpt_gemm *gemm;
+  ckpt_gemm_function *multiply;
+  size_t real_bytes, n_rows, n_columns, across; /* of a tile; tiles beside each other */
+  pthread_mutex_t *mutex;
+  ckpt_status *status;
+  ckpt_error *err;
+} tiles;
+
+static size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
+
+/* So many rows of k elements at most. */
+static size_t limit_of(size_t k, size_t most) {
+  const size_t limit = PANEL / (k + 1);
+  return limit < MIN_TILE ? MIN_TILE : limit < most ? limit : most;
+}
+
+static void choose_tiles(tiles *t) {
+  const ckpt_gemm *g = t->gemm;
+  size_t down = 1, across = 1;
+  for (;;) {
+    t->n_rows = round_up((g->m + down - 1) / down, 16);
+    t->n_columns = round_up((g->n + across - 1) / across, 64);
+    bool is_few = down * across < WANTED_TILES && t->n_rows * t->n_columns * (g->k + 1) > TILE_WORK;
+    bool is_tall = t->n_rows >= t->n_columns;
+    if (t->n_rows > limit_of(g->k, TILE_ROWS) || (is_few && is_tall && t->n_rows > MIN_TILE))
+      down++;
+    else if (t->n_columns > limit_of(g->k, TILE_COLUMNS) || (is_few && t->n_columns > MIN_TILE))
+      across++;
+    else
+      break;
+  }
+  t->across = (g->n + t->n_columns - 1) / t->n_columns;
+}
+
+/* b from this column of the product on. */
+static void move_b(ckpt_gemm *g, size_t column, size_t real_bytes) {
+  const ckpt_dtype_row *type = ckpt_dtype_get(g->b_dtype);
+  if (g->b_dtype == CKPT_DTYPE_NONE)
+    g->b = (const char *)g->b + (g->is_b_transposed ? column * g->ldb : column) * real_bytes;
+  else if (g->is_b_transposed || g->is_b_turned)
+    g->b = (const char *)g->b + column * g->ldb / type->block_elements * type->block_bytes;
+  else
+    g->b_first += column;
+}
+
+static void multiply_tiles(const void *arg, size_t begin, size_t end) {
+  const tiles *t = arg;
+  for (size_t i = begin; i < end; i++) {
+    ckpt_gemm g = *t->gemm;
+    ckpt_error error = {0};
+    const size_t row = i / t->across * t->n_rows, column = i % t->across * t->n_columns;
+    g.m = g.m - row < t->n_rows ? g.m - row : t->n_rows;
+    g.n = g.n - column < t->n_columns ? g.n - column : t->n_columns;
+    g.a = (const char *)g.a + (g.is_a_transposed ? row : row * g.lda) * t->real_bytes;
+    move_b(&g, column, t->real_bytes);
+    g.c = (char *)g.c + (row * g.ldc + column) * t->real_bytes;
+    if (g.bias != NULL) g.bias = (const char *)g.bias + column * t->real_bytes;
+    ckpt_status status = t->multiply(&g, &error);
+    if (status == CKPT_OK) continue;
+    pthread_mutex_lock(t->mutex);
+    if (*t->status == CKPT_OK && t->err != NULL) *t->err = error;
+    *t->status = status;
+    pthread_mutex_unlock(t->mutex);
+  }
+}
+
+ckpt_status ckpt_gemm_cpu(ckpt_device *device, const ckpt_gemm *g, ckpt_error *err) {
+  pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+  ckpt_status status = CKPT_OK;
+  tiles t = {.gemm = g,
+             .multiply = device->kernels->gemm,
+             .real_bytes = device->kernels->real_bytes,
+             .mutex = &mutex,
+             .status = &status,
+             .err = err};
+  if (g->m == 0 || g->n == 0) return CKPT_OK;
+  choose_tiles(&t);
+  device->table->run_host(device, multiply_tiles, &t, (g->m + t.n_rows - 1) / t.n_rows * t.across, 1);
+  return status;
+}
