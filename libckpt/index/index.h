@@ -100,7 +100,8 @@ struct ckpt_graph; /* the format's own */
 typedef struct ckpt_unread {
   const char *name, *why; /* "quantized by channels" */
   ckpt_role role;
-  bool is_kept; /* `whole` has all of it: written with that, it is there */
+  bool is_kept;    /* `whole` has all of it: written with that, it is there */
+  bool is_unknown; /* made by what its framework has not: damage, or another's code */
 } ckpt_unread;
 
 /* How the job that wrote the checkpoint was cut into ranks. */

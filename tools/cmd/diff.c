@@ -268,11 +268,8 @@ static ckpt_status check_any(const ckpt_diff *diff, ckpt_error *err) {
 }
 
 static ckpt_status check_requantize(const ckpt_args *args, ckpt_error *err) {
-  const bool requantizes = ckpt_args_has(args, "requantize");
-  if (requantizes && ckpt_args_has(args, "cast"))
+  if (ckpt_args_has(args, "requantize") && ckpt_args_has(args, "cast"))
     return ckpt_args_fail(args, err, "--requantize compares B as it is stored, --cast does not");
-  if (!requantizes && ckpt_args_has(args, "imatrix"))
-    return ckpt_args_fail(args, err, "--imatrix is for --requantize, which is not there");
   return CKPT_OK;
 }
 

@@ -481,8 +481,6 @@ static ckpt_status check_args(const ckpt_args *args, ckpt_error *err) {
     return ckpt_args_fail(args, err, "-o writes the manifest of one input, %u are given", args->n_inputs);
   if (args->json && ckpt_args_has(args, "plan") && args->n_inputs > 1)
     return ckpt_args_fail(args, err, "--plan --json is of one input, %u are given", args->n_inputs);
-  if (ckpt_args_has(args, "force") && !ckpt_args_has(args, "output"))
-    return ckpt_args_fail(args, err, "--force is for -o");
   return CKPT_OK;
 }
 
