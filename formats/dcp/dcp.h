@@ -150,6 +150,10 @@ bool ckpt_dcp_hf_name(const char *name, unsigned *shard);
 ckpt_status ckpt_dcp_verify(struct ckpt_findings *findings, const ckpt_index *index, const ckpt_run_options *run,
                             ckpt_error *err);
 
+/* Compares the bytes of replicas that opening took to be the same by their checksums. A difference is a problem; EIO.
+ */
+ckpt_status ckpt_dcp_verify_replicas(struct ckpt_findings *findings, const ckpt_index *index, ckpt_error *err);
+
 /* Adds the tensors of all shards of a folder to an index. EFORMAT, ENOTFOUND where one between them is missing. */
 ckpt_status ckpt_dcp_read_hf(ckpt_index *index, const ckpt_probe *probe, ckpt_error *err);
 

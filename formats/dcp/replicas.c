@@ -2,16 +2,19 @@
  * equal, else each rank's own, as it is with objects.
  *
  * What is the same box of several ranks is compared by the CRC-32 that their records carry, which costs a look at their
- * directories and no read of values. Where there is none (compressed, or switched off) both are read. */
+ * directories and no read of values. Where there is none (compressed, or switched off) both are read. `verify` reads
+ * all. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "formats/dcp/add.h"
 #include "libckpt/base/checked.h"
+#include "libckpt/base/crc32.h"
 #include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
 #include "libckpt/codec/torch/read/record.h"
 #include "libckpt/extents/decode.h"
+#include "libckpt/format/findings.h"
 
 typedef unsigned long long ull;
 
@@ -170,17 +173,22 @@ static ckpt_status compare(bool *is_same, const replicas *r, const replica *firs
   CKPT_TRY(open_chunk(&x, r, first, err));
   CKPT_TRY(open_chunk(&y, r, other, err));
   if (x.at.file == CKPT_FILE_LITERAL || y.at.file == CKPT_FILE_LITERAL) return CKPT_OK;
-  const ckpt_archive whole = {.name = y.tensor.name,
-                              .offset = y.at.offset,
-                              .n_bytes = y.at.n_bytes,
-                              .file = y.at.file,
-                              .is_zstd = y.at.is_zstd};
-  const bool is_summed = !x.at.is_zstd && !y.at.is_zstd && x.found.has_crc32 && y.found.has_crc32;
+  ckpt_archive whole = {.name = y.tensor.name,
+                        .offset = y.at.offset,
+                        .n_bytes = y.at.n_bytes,
+                        .file = y.at.file,
+                        .is_zstd = y.at.is_zstd};
+  const bool is_summed = !x.at.is_zstd && !y.at.is_zstd && x.found.has_crc32 && y.found.has_crc32 &&
+                         !x.found.is_deflated && !y.found.is_deflated;
   if (x.at.is_zstd != y.at.is_zstd || (!x.at.is_zstd && !lie_alike(&x, &y)))
     *is_same = false; /* another way to save it, which a rank alone has chosen */
-  else if (is_summed)
+  else if (is_summed) {
     *is_same = x.found.n_bytes == y.found.n_bytes && x.found.crc32 == y.found.crc32;
-  else
+    whole.n_same = y.found.n_bytes;
+    whole.own_offset = y.found.offset;
+    whole.same_offset = x.found.offset;
+    whole.same_file = x.at.file;
+  } else
     CKPT_TRY(compare_values(is_same, r, &x, &y, err));
   return *is_same ? ckpt_index_add_archive(r->a->index, &whole, err) : CKPT_OK; /* which `verify` goes through */
 }
@@ -248,5 +256,43 @@ ckpt_status ckpt_dcp_split_replicas(ckpt_dcp_adder *a, ckpt_dcp_item *items, uin
   free(r.tensors);
   free(r.is_own);
   free(r.chunks);
+  return status;
+}
+
+/* ---- their bytes ------------------------------------------------------------------------------------------------- */
+
+/* Whether the bytes that one checksum stands for are the same; a record that its checksum does not fit is told
+ * elsewhere. */
+static ckpt_status has_same_bytes(bool *is_same, const ckpt_index *index, const ckpt_archive *of, uint8_t *window,
+                                  size_t n_window, ckpt_error *err) {
+  uint32_t own = 0, same = 0;
+  uint64_t n_differ = 0;
+  for (uint64_t at = 0; at < of->n_same; at += n_window) {
+    const size_t n = of->n_same - at < n_window ? (size_t)(of->n_same - at) : n_window;
+    CKPT_TRY(ckpt_source_read(index->source, of->file, of->own_offset + at, window, n, err));
+    CKPT_TRY(ckpt_source_read(index->source, of->same_file, of->same_offset + at, window + n_window, n, err));
+    own = ckpt_crc32(own, window, n);
+    same = ckpt_crc32(same, window + n_window, n);
+    n_differ += memcmp(window, window + n_window, n) != 0;
+  }
+  *is_same = n_differ == 0 || own != same;
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_dcp_verify_replicas(ckpt_findings *findings, const ckpt_index *index, ckpt_error *err) {
+  enum { WINDOW_BYTES = 256 << 10 };
+  uint8_t *windows = calloc(2, WINDOW_BYTES);
+  CKPT_TRY_ALLOC(windows, err);
+  ckpt_status status = CKPT_OK;
+  for (uint32_t i = 0; i < index->n_archives && status == CKPT_OK; i++) {
+    const ckpt_archive *of = &index->archives[i];
+    bool is_same = true;
+    if (of->n_same != 0) status = has_same_bytes(&is_same, index, of, windows, WINDOW_BYTES, err);
+    if (status == CKPT_OK && !is_same)
+      status = ckpt_findings_add(findings, err, CKPT_PROBLEM, ckpt_source_path(index->source, of->file), of->name,
+                                 "has other values than its replica in %s, though their CRC-32 are the same",
+                                 ckpt_source_name(index->source, of->same_file));
+  }
+  free(windows);
   return status;
 }

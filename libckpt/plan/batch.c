@@ -9,6 +9,7 @@
 #include "libckpt/base/grow.h"
 #include "libckpt/extents/decode.h"
 #include "libckpt/plan/lower.h"
+#include "libckpt/plan/same.h"
 
 enum { MAX_LEAVES = 4096, LEVEL = CKPT_N_ORDER - 1 };
 
@@ -357,6 +358,7 @@ ckpt_status ckpt_batcher_add(ckpt_batcher *batcher, ckpt_piece piece, ckpt_error
   ckpt_plan *plan = batcher->plan;
   ckpt_leaf *leaves = batcher->leaves;
   uint32_t n = 0;
+  CKPT_TRY(ckpt_expr_as_stored(&piece.expr, &plan->work, err));
   CKPT_TRY(collect(batcher, piece.expr, false, &n, err));
   uint64_t after[CKPT_N_ORDER] = {0}, level = 0;
   CKPT_TRY(find_level(batcher, piece.expr, after, &level, err));
@@ -378,6 +380,7 @@ ckpt_status ckpt_batcher_add(ckpt_batcher *batcher, ckpt_piece piece, ckpt_error
   if (is_value) batcher->value_batches[plan->rows[piece.row].value] = number;
   batch->has_value = batch->has_value || is_value;
   CKPT_TRY(add_leaves(batcher, batch, leaves, n, err));
+  CKPT_TRY(ckpt_share_expr(plan, batch, &piece, err));
   if (batcher->lane != 0) {
     batch->lane = batcher->lane;
     batch->in_order = true;

@@ -272,6 +272,20 @@ ckpt_status ckpt_expr_apply_in(ckpt_expr **out, ckpt_arena *arena, const ckpt_op
   return CKPT_OK;
 }
 
+ckpt_status ckpt_expr_move_rows_in(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *x, uint64_t n_parts, uint64_t n_first,
+                                   uint64_t n_second, ckpt_error *err) {
+  const ckpt_move_params wanted = {n_parts, n_first, n_second};
+  uint64_t n_chunks;
+  if (n_parts == 0 || n_first == 0 || n_second == 0 || !ckpt_mul_u64(n_parts, n_first, &n_chunks) ||
+      !ckpt_mul_u64(n_chunks, n_second, &n_chunks) || x->rank < 2 || x->shape[0] % n_chunks != 0)
+    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "rows that are no %llu parts of %llu times %llu",
+                     (unsigned long long)n_parts, (unsigned long long)n_first, (unsigned long long)n_second);
+  ckpt_move_params *params = ckpt_arena_alloc(arena, sizeof *params);
+  CKPT_TRY_ALLOC(params, err);
+  *params = wanted;
+  return ckpt_expr_apply_in(out, arena, &ckpt_op_move_rows, (ckpt_dtype)x->dtype, &x, 1, params, err);
+}
+
 ckpt_status ckpt_expr_apply(ckpt_expr **out, ckpt_plan *plan, const ckpt_op *op, ckpt_dtype dtype,
                             ckpt_expr *const *args, uint32_t n_args, const void *params, ckpt_error *err) {
   return ckpt_expr_apply_in(out, &plan->arena, op, dtype, args, n_args, params, err);

@@ -163,6 +163,12 @@ ckpt_status ckpt_expr_apply_in(ckpt_expr **out, ckpt_arena *arena, const ckpt_op
                                ckpt_error *err);                                                        /* as above */
 ckpt_status ckpt_expr_dequantize_in(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *x, ckpt_error *err); /* as above */
 
+/* x with the rows of each of n_parts equal parts in another order: counted by two numbers, of which the second comes
+ * first then. It is computed on what x gives, so that a row that has x and one that has this compute x once. EINVAL for
+ * rows that cannot be counted so. */
+ckpt_status ckpt_expr_move_rows_in(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *x, uint64_t n_parts, uint64_t n_first,
+                                   uint64_t n_second, ckpt_error *err);
+
 /* An elementwise (or other) operation over args of equal shape, giving dtype: how tests and recipes apply ops. */
 ckpt_status ckpt_expr_apply(ckpt_expr **out, ckpt_plan *plan, const ckpt_op *op, ckpt_dtype dtype,
                             ckpt_expr *const *args, uint32_t n_args, const void *params, ckpt_error *err);
@@ -194,6 +200,11 @@ typedef struct ckpt_order_params {
 typedef struct ckpt_axis_params {
   uint32_t axis;
 } ckpt_axis_params;
+
+/* Of move_rows: the rows of each part are n_first * n_second chunks. */
+typedef struct ckpt_move_params {
+  uint64_t n_parts, n_first, n_second;
+} ckpt_move_params;
 
 /* Values of the statistics reductions (ops/stats.c, ops/compare.c); their arguments may have any dtype, complex ones
  * compared only with complex ones. */

@@ -44,15 +44,16 @@ static bool can_share(const ckpt_batch *batch, const ckpt_expr *node) {
 
 uint32_t ckpt_pieces_together(const ckpt_plan *plan, const ckpt_batch *batch, uint32_t first, const ckpt_expr **exprs,
                               uint32_t *next) {
-  const ckpt_expr *leader = plan->pieces[first].expr;
+  const ckpt_expr *leader = ckpt_expr_made(plan->pieces[first].expr);
   uint32_t n = 1, at;
   exprs[0] = leader;
   const bool shares = can_share(batch, leader);
-  for (*next = plan->pieces[first].next; shares && *next != UINT32_MAX; *next = plan->pieces[*next].next) {
-    const ckpt_expr *expr = plan->pieces[*next].expr;
+  for (*next = plan->pieces[first].next; *next != UINT32_MAX; *next = plan->pieces[*next].next) {
+    const ckpt_expr *expr = ckpt_expr_made(plan->pieces[*next].expr);
     for (at = 0; at < n && exprs[at] != expr;) at++;
     if (at < n) continue;
-    if (n == CKPT_MAX_TOGETHER || expr->n_args == 0 || expr->args[0] != leader->args[0] || !can_share(batch, expr))
+    if (!shares || n == CKPT_MAX_TOGETHER || expr->n_args == 0 || expr->args[0] != leader->args[0] ||
+        !can_share(batch, expr))
       break;
     exprs[n++] = expr;
   }

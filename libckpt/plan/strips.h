@@ -9,9 +9,14 @@
 /* Expressions that are evaluated together at most. */
 enum { CKPT_MAX_TOGETHER = 8 };
 
-/* Collects expressions of the batch's pieces from number `first` on that share their first argument, at most
- * CKPT_MAX_TOGETHER. They are evaluated together, so that the argument is evaluated once. *next is the piece after
- * them. Returns their number, mostly 1. */
+/* What is evaluated for a piece's expression: itself, or that whose rows it has in another order. */
+static inline const ckpt_expr *ckpt_expr_made(const ckpt_expr *expr) {
+  return expr->op == &ckpt_op_move_rows ? expr->args[0] : expr;
+}
+
+/* Collects what is evaluated for the batch's pieces from number `first` on: expressions that share their first
+ * argument, at most CKPT_MAX_TOGETHER. They are evaluated together, so that the argument is evaluated once. *next is
+ * the piece after them. Returns their number, mostly 1. */
 uint32_t ckpt_pieces_together(const ckpt_plan *plan, const ckpt_batch *batch, uint32_t first, const ckpt_expr **exprs,
                               uint32_t *next);
 

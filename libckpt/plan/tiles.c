@@ -62,8 +62,9 @@ static uint64_t node_rows(const ckpt_batch *batch, const ckpt_expr *node) {
     case CKPT_RULE_WHOLE: return 1;
     case CKPT_RULE_ROW: n_rows = node->rank == 0 ? 1 : node->n_elements / node->shape[node->rank - 1]; break;
     case CKPT_RULE_OUTER:
-      n_rows = 1;
-      for (uint32_t axis = 0; axis < ((const ckpt_axis_params *)node->params)->axis; axis++)
+      n_rows = node->op == &ckpt_op_move_rows ? ((const ckpt_move_params *)node->params)->n_parts : 1;
+      for (uint32_t axis = 0; node->op == &ckpt_op_concat && axis < ((const ckpt_axis_params *)node->params)->axis;
+           axis++)
         n_rows *= node->shape[axis];
       break;
     case CKPT_RULE_FLAT:
@@ -163,6 +164,18 @@ static uint64_t together_bytes(const ckpt_batch *batch, const ckpt_expr *const *
   return n_bytes + most;
 }
 
+/* The largest result of pieces [first, end) that have rows of another in another order: one at a time, beside it. */
+static uint64_t moved_bytes(const ckpt_plan *plan, const ckpt_batch *batch, uint32_t first, uint32_t end,
+                            uint64_t n_rows) {
+  uint64_t most = 0;
+  for (uint32_t p = first; p != end; p = plan->pieces[p].next) {
+    const ckpt_expr *expr = plan->pieces[p].expr;
+    const uint64_t n = ckpt_expr_made(expr) == expr ? 0 : result_bytes(batch, expr, n_rows);
+    if (n > most) most = n;
+  }
+  return most;
+}
+
 static uint64_t tile_bytes(const ckpt_plan *plan, const ckpt_batch *batch, uint64_t n_rows) {
   uint64_t n_leaves = kept_bytes(batch), n_buffers = 0;
   for (uint32_t i = 0; i < batch->n_leaves; i++) {
@@ -171,8 +184,8 @@ static uint64_t tile_bytes(const ckpt_plan *plan, const ckpt_batch *batch, uint6
   }
   const ckpt_expr *exprs[CKPT_MAX_TOGETHER];
   for (uint32_t p = batch->first_piece; p != UINT32_MAX;) {
-    const uint32_t n_exprs = ckpt_pieces_together(plan, batch, p, exprs, &p);
-    const uint64_t n = together_bytes(batch, exprs, n_exprs, n_rows);
+    const uint32_t first = p, n_exprs = ckpt_pieces_together(plan, batch, p, exprs, &p);
+    const uint64_t n = add(together_bytes(batch, exprs, n_exprs, n_rows), moved_bytes(plan, batch, first, p, n_rows));
     if (n > n_buffers) n_buffers = n; /* pieces of a tile follow each other in the same buffers */
   }
   return add(n_leaves, n_buffers);

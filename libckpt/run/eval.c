@@ -395,11 +395,27 @@ static ckpt_status reduce(ckpt_tile *tile, const ckpt_expr *node, const void **o
 /* The place of a piece among what the tile has; n_made where it has not. */
 static uint32_t find_made(const ckpt_tile *tile, uint32_t piece) {
   uint32_t i = 0;
-  while (i < tile->n_made && tile->made[i].expr != tile->plan->pieces[piece].expr) i++;
+  while (i < tile->n_made && tile->made[i].expr != ckpt_expr_made(tile->plan->pieces[piece].expr)) i++;
   return i;
 }
 
-bool ckpt_tile_has(const ckpt_tile *tile, uint32_t piece) { return find_made(tile, piece) != tile->n_made; }
+bool ckpt_tile_has(const ckpt_tile *tile, uint32_t piece) {
+  const ckpt_expr *expr = tile->plan->pieces[piece].expr;
+  return ckpt_expr_made(expr) == expr && find_made(tile, piece) != tile->n_made;
+}
+
+/* Rows of what was made, in another order, behind all that was made: where the last such ones were. */
+static ckpt_status move_rows(ckpt_tile *tile, const ckpt_expr *expr, const void **bytes, ckpt_error *err) {
+  const void *made = *bytes;
+  void *out = NULL;
+  tile->n_used = tile->n_made_bytes;
+  tile->n_pointers = 0;
+  ckpt_op_call call = {0};
+  CKPT_TRY(eval_args(tile, expr, false, made, &call, err));
+  CKPT_TRY(take(tile, expr->n_bytes / tile->batch->n_rows * tile->n_rows, &out, err));
+  *bytes = out;
+  return apply(tile, expr, &call, out, err);
+}
 
 ckpt_status ckpt_tile_eval(ckpt_tile *tile, uint32_t piece, const void **bytes, ckpt_error *err) {
   const ckpt_expr *expr = tile->plan->pieces[piece].expr, *exprs[CKPT_MAX_TOGETHER];
@@ -414,9 +430,10 @@ ckpt_status ckpt_tile_eval(ckpt_tile *tile, uint32_t piece, const void **bytes, 
     n = ckpt_pieces_together(tile->plan, tile->batch, piece, exprs, &next);
     CKPT_TRY(eval_strips(tile, exprs, n, err));
     tile->n_made = n;
+    tile->n_made_bytes = tile->n_used;
     i = 0;
   }
   *bytes = tile->made[i].bytes;
   tile->stats = tile->made[i].stats;
-  return CKPT_OK;
+  return ckpt_expr_made(expr) == expr ? CKPT_OK : move_rows(tile, expr, bytes, err);
 }

@@ -35,6 +35,7 @@ typedef struct ckpt_tile {
   uint8_t *workspace;         /* aligned to 64 bytes */
   uint64_t n_workspace, n_used;
   uint64_t n_leaf_bytes; /* of it taken by leaves: pieces start anew behind them */
+  uint64_t n_made_bytes; /* the same of it and of what was made */
   uint64_t n_kept_bytes; /* of that what is kept for the batch's next tile */
   const void *kept_in;   /* the workspace that has it; NULL: none has */
   ckpt_kept *kept;       /* of each of the batch's whole arguments */
@@ -57,7 +58,7 @@ void ckpt_tile_needs(const ckpt_plan *plan, uint32_t *n_nodes, uint32_t *n_leave
 /* Reads the leaves of the batch's tile `number`. The workspace must still hold what the tile before kept. */
 ckpt_status ckpt_tile_read(ckpt_tile *tile, const ckpt_batch *batch, uint64_t number, ckpt_error *err);
 
-/* Whether a piece has been evaluated on the tile, together with one before it. */
+/* Whether a piece has been evaluated on the tile, together with one before it, whose result then stays. */
 bool ckpt_tile_has(const ckpt_tile *tile, uint32_t piece);
 
 /* Evaluates a piece, by its number, on the tile: *bytes is its result (borrowed, until the next piece that the tile has

@@ -305,6 +305,11 @@ ckpt_status ckpt_dialect_as_read(ckpt_expr ***out, uint64_t *n_out, ckpt_plan *p
   *out = ckpt_arena_array(&plan->arena, n_tensors, sizeof **out);
   CKPT_TRY_ALLOC(*out, err);
   *n_out = n_tensors;
+  const bool is_computed = ckpt_dtype_is_block((ckpt_dtype)expr->dtype) && expr->rank == 2;
+  if (is_computed && (row->notes & CKPT_NAME_ROPE_PERMUTE) != 0) { /* blocks of rows move; quantizing twice is dear */
+    const uint64_t n_heads = ckpt_dialect_heads(&n.sizes, row);
+    return ckpt_expr_move_rows_in(*out, &plan->arena, expr, n_heads, tensor->shape[0] / n_heads / 2, 2, err);
+  }
   if (ckpt_dialect_moves_rows(row)) {
     ckpt_expr *rows;
     CKPT_TRY(rows_as_read(&rows, plan, &n, row, from, tensor, err));

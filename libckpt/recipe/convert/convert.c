@@ -145,16 +145,25 @@ static bool is_block_nowhere(const ckpt_format *format, const ckpt_expr *expr) {
   return ckpt_dtype_is_block((ckpt_dtype)expr->dtype) && (format->caps.dtypes >> expr->dtype & 1) == 0;
 }
 
-/* Where a reader of the output finds other tensors than are written, rows for their digests. */
-static ckpt_status add_as_read(ckpt_plan *plan, uint32_t sink, uint32_t row, const char *name, const ckpt_index *from,
-                               const ckpt_tensor *tensor, ckpt_error *err) {
-  ckpt_expr **exprs;
-  uint64_t n;
-  uint32_t other = 0;
-  CKPT_TRY(ckpt_dialect_as_read(&exprs, &n, plan, plan->outputs[sink].described, name, from, tensor,
-                                plan->rows[row].expr, err));
+/* Adds a tensor's row; where a reader of the output finds other tensors than are written, rows for their digests. A
+ * stack is written as these, one below the other, so that each is computed once. */
+static ckpt_status add_row(ckpt_plan *plan, uint32_t sink, const char *name, ckpt_expr *expr, const ckpt_index *from,
+                           const ckpt_tensor *tensor, ckpt_error *err) {
+  const ckpt_output *output = &plan->outputs[sink];
+  ckpt_expr **read = NULL;
+  uint64_t n = 0;
+  uint32_t row = 0, other = 0;
+  if (output->format->caps.presets)
+    CKPT_TRY(ckpt_dialect_as_read(&read, &n, plan, output->described, name, from, tensor, expr, err));
+  if (n > 1) {
+    ckpt_expr **parts = ckpt_arena_array(&plan->arena, n, sizeof *parts);
+    CKPT_TRY_ALLOC(parts, err);
+    memcpy(parts, read, n * sizeof *parts);
+    CKPT_TRY(ckpt_dialect_stack(&expr, &plan->arena, parts, n, err));
+  }
+  CKPT_TRY(ckpt_plan_add_like(plan, sink, name, expr, tensor, &row, err));
   for (uint64_t i = 0; i < n; i++) {
-    CKPT_TRY(ckpt_plan_add_like(plan, CKPT_NO_SINK, tensor->name, exprs[i], tensor, &other, err));
+    CKPT_TRY(ckpt_plan_add_like(plan, CKPT_NO_SINK, tensor->name, read[i], tensor, &other, err));
     if (i == 0) plan->rows[row].as_read = other + 1;
   }
   return CKPT_OK;
@@ -249,10 +258,7 @@ static ckpt_status add_rows(ckpt_plan *plan, uint32_t sink, const ckpt_index *fr
       status = ckpt_expr_cast(&expr, plan, expr, CKPT_F32, err);
       n_widened++;
     }
-    uint32_t row = 0;
-    if (status == CKPT_OK) status = ckpt_plan_add_like(plan, sink, selected.name, expr, tensor, &row, err);
-    if (status == CKPT_OK && format->caps.presets)
-      status = add_as_read(plan, sink, row, selected.name, from, tensor, err);
+    if (status == CKPT_OK) status = add_row(plan, sink, selected.name, expr, from, tensor, err);
     if (status == CKPT_OK) status = add_names(&plan->outputs[sink], &selected, err);
     if (status != CKPT_OK) return ckpt_fail_at(status, err, from->path, tensor->name);
     if (tensor->role == CKPT_ROLE_PARAMETER) t->n_bytes[expr->dtype] += expr->n_bytes;
@@ -452,22 +458,31 @@ static ckpt_status check_values(const ckpt_plan *plan, const ckpt_convert_target
   return CKPT_OK;
 }
 
-/* The same of a folder's files. */
+/* The same of a folder's files: whether a size that they are cut by is asked for, and no output is cut by it. */
+static ckpt_status check_shard_size(const ckpt_plan *plan, const ckpt_convert_request *request, ckpt_error *err) {
+  const char *path = request->targets[0].path, *other = NULL;
+  bool is_asked = false, is_cut = false;
+  for (uint32_t i = 0; i < request->n_targets; i++) {
+    const ckpt_output *output = &plan->outputs[i];
+    is_asked = is_asked || request->targets[i].shard_size != 0;
+    is_cut = is_cut || (output->options.is_folder && output->format->caps.cut_by_size);
+    if (output->options.is_folder) other = output->format->name;
+  }
+  if (!is_asked || is_cut) return CKPT_OK;
+  if (other != NULL)
+    return ckpt_fail_option(err, CKPT_EINVAL, path, "shard_size", "files of %s are not cut by size", other);
+  return ckpt_advise(
+      ckpt_fail_option(err, CKPT_EINVAL, path, "shard_size", "it cuts a folder's files, and this is one file"), err,
+      "%output=FOLDER/");
+}
+
 static ckpt_status check_outputs(const ckpt_plan *plan, const ckpt_convert_request *request, ckpt_error *err) {
   const char *path = request->targets[0].path;
-  bool has_folder = false, is_cut = false;
-  for (uint32_t i = 0; i < request->n_targets; i++) {
-    has_folder = has_folder || plan->outputs[i].options.is_folder;
-    is_cut = is_cut || request->targets[i].shard_size != 0;
-    CKPT_TRY(check_values(plan, &request->targets[i], err));
-  }
+  for (uint32_t i = 0; i < request->n_targets; i++) CKPT_TRY(check_values(plan, &request->targets[i], err));
   const bool is_adapter = ckpt_adapter_kind_of(request->from) != CKPT_ADAPTER_NONE;
   if (request->options->pre != NULL && (plan->dialect == NULL || is_adapter))
     return ckpt_fail_option(err, CKPT_EINVAL, path, "pre", "no output is made into another dialect");
-  if (!is_cut || has_folder) return CKPT_OK;
-  return ckpt_advise(
-      ckpt_fail_option(err, CKPT_EINVAL, path, "shard_size", "it cuts a folder's files, and this is one file"), err,
-      "%output=FOLDER");
+  return check_shard_size(plan, request, err);
 }
 
 /* Whether one of several outputs has metadata to be edited, for those that have none. */
@@ -625,7 +640,9 @@ static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *reque
   const ckpt_dtype most = most_written(&t);
   output->options.dtype_written = is_quantized ? NULL : config_dtype(most);
   if (t.is_cast[most]) CKPT_TRY_GOTO(check_nameable(output, most, target->path, err));
-  if (output->described->n_tensors == 0 && request->from->n_tensors != 0)
+  const bool has_objects = request->from->objects != NULL && request->from->objects->n != 0;
+  if (output->described->n_tensors == 0 &&
+      (request->from->n_tensors != 0 || (has_objects && !output->format->caps.objects)))
     status = ckpt_fail(err, CKPT_ENOTFOUND, request->from->path, NULL, "no tensor is left to write (%u in the input)",
                        request->from->n_tensors);
   else {

@@ -155,6 +155,10 @@ static ckpt_status add_digests(ckpt_plan *plan, const ckpt_convert_request *requ
   return status;
 }
 
+ckpt_status ckpt_receipt_plan_input(ckpt_plan *plan, const ckpt_convert_request *request, ckpt_error *err) {
+  return add_digests(plan, request, ckpt_receipt_base(request), ckpt_receipt_include(plan, request), err);
+}
+
 ckpt_status ckpt_receipt_plan(ckpt_plan *plan, const ckpt_convert_request *request, ckpt_error *err) {
   const ckpt_quantize_options *quantize = request->quantize;
   plan->wants_side_sums = true;
@@ -166,7 +170,7 @@ ckpt_status ckpt_receipt_plan(ckpt_plan *plan, const ckpt_convert_request *reque
   for (uint32_t i = 0; i < request->n_targets; i++) CKPT_TRY(check_text(request->targets[i].path, err));
   for (uint32_t i = 0; i < plan->n_outputs; i++)
     if (plan->outputs[i].format->caps.side_files) CKPT_TRY(ckpt_side_sums_check_names(plan->outputs[i].described, err));
-  CKPT_TRY(add_digests(plan, request, ckpt_receipt_base(request), ckpt_receipt_include(plan, request), err));
+  CKPT_TRY(ckpt_receipt_plan_input(plan, request, err));
   if (request->graph != NULL) {
     CKPT_TRY(check_text(request->options->graph, err));
     CKPT_TRY(add_digests(plan, request, request->graph, "all", err));
@@ -289,7 +293,8 @@ static void print_option(ckpt_stream *out, const ckpt_option *option, const void
     case CKPT_OPTION_FLAG: ckpt_stream_text(out, *(const bool *)member ? "true" : "false"); break;
     case CKPT_OPTION_SIZE: ckpt_stream_printf(out, "%llu", (ull) * (const uint64_t *)member); break;
     case CKPT_OPTION_INTEGER:
-    case CKPT_OPTION_COUNT: ckpt_stream_printf(out, "%u", *(const uint32_t *)member); break;
+    case CKPT_OPTION_COUNT:
+    case CKPT_OPTION_LENGTH: ckpt_stream_printf(out, "%u", *(const uint32_t *)member); break;
     case CKPT_OPTION_TYPE: print_text(out, "", type_name(*(const ckpt_dtype *)member)); break;
     case CKPT_OPTION_PRESET: print_text(out, "", (*(const ckpt_preset *const *)member)->name); break;
     default:
@@ -404,7 +409,7 @@ static void print_output(ckpt_stream *out, const ckpt_plan *plan, const ckpt_con
   print_text(out, number == 0 ? "  {\"path\":" : ",\n  {\"path\":", output->path);
   print_text(out, ",\"format\":", output->format->name);
   ckpt_convert_target asked = *target;
-  if (!output->options.is_folder) asked.shard_size = 0;
+  if (!output->options.is_folder || !output->format->caps.cut_by_size) asked.shard_size = 0;
   print_place(out, CKPT_PLACE_TARGET, &asked, &asked.values, NULL);
   if (output->format->caps.presets && output->read_names != NULL) print_text(out, ",\"names\":", output->read_names);
   print_digest(out, &output->digest);

@@ -34,6 +34,11 @@ ckpt_status negate_counting(const ckpt_op_call *call, ckpt_error *) {
   return CKPT_OK;
 }
 
+std::vector<uint8_t> flipped(std::vector<uint8_t> f32) {
+  for (size_t i = 3; i < f32.size(); i += 4) f32[i] ^= 0x80;
+  return f32;
+}
+
 // Rows of one first argument compute it once, rows of one expression that; others in between are none of them.
 TEST_F(Run, WhatRowsShareIsComputedOnce) {
   ckpt_op negate = {};
@@ -60,6 +65,54 @@ TEST_F(Run, WhatRowsShareIsComputedOnce) {
   EXPECT_EQ(written(0, "same"), x.bytes);
   EXPECT_EQ(written(1, "sum"), fake::apply(fake::add, {&x, &y}).bytes);
   EXPECT_EQ(plan_->rows[0].stats.n_overflow, plan_->rows[2].stats.n_overflow);
+}
+
+// A stack and the parts that a reader finds in it, rows and the same in another order: neither is computed twice.
+TEST_F(Run, WhatIsWrittenAndWhatIsFoundIsComputedOnce) {
+  ckpt_op negate = {};
+  negate.name = "negate";
+  negate.rule = CKPT_RULE_ROW;
+  negate.is_rowwise = true;
+  negate.run = negate_counting;
+  for (uint32_t n_threads : {1, 3}) {
+    SetUp();
+    const uint64_t n_cols = 5000, flat[] = {60, n_cols}, deep[] = {1, 60, n_cols};
+    const Array &x = plain("x", CKPT_F32, {480, n_cols}), &y = plain("y", CKPT_F32, {4, 60, n_cols});
+    open();
+    output();
+    add(0, "x", apply(negate, {read("x")}));
+    ckpt_expr *moved = nullptr, *stacked = apply(negate, {read("y")}), *wanted = nullptr;
+    ASSERT_EQ(ckpt_expr_move_rows_in(&moved, &plan_->arena, apply(negate, {read("x")}), 8, 3, 2, &err_), CKPT_OK);
+    add(CKPT_NO_SINK, "moved", moved);
+    std::vector<uint8_t> bytes(x.bytes.size());  // 8 parts of 3 times 2 chunks of 10 rows
+    const uint64_t n_chunk = 10 * n_cols * 4;
+    for (uint64_t part = 0; part < 8; part++)
+      for (uint64_t i = 0; i < 3; i++)
+        for (uint64_t j = 0; j < 2; j++)
+          memcpy(&bytes[(part * 6 + j * 3 + i) * n_chunk], &x.bytes[(part * 6 + i * 2 + j) * n_chunk], n_chunk);
+    bytes = flipped(bytes);
+    ASSERT_EQ(ckpt_expr_memory_in(&wanted, &plan_->arena, CKPT_F32, 2, moved->shape, bytes.data(), &err_), CKPT_OK);
+    add(CKPT_NO_SINK, "wanted", wanted);
+    std::vector<ckpt_expr *> parts, found;
+    for (uint64_t i = 0; i < 4; i++) {
+      ckpt_expr *one = slice(stacked, 0, i, 1);
+      ASSERT_EQ(ckpt_expr_reshape(&one, plan_, one, 2, flat, &err_), CKPT_OK);
+      found.push_back(one);
+      ASSERT_EQ(ckpt_expr_reshape(&one, plan_, one, 3, deep, &err_), CKPT_OK);
+      parts.push_back(one);
+    }
+    add(0, "y", concat(parts, 0));
+    for (ckpt_expr *one : found) add(CKPT_NO_SINK, "part" + std::to_string(plan_->n_rows), one);
+    n_negated = 0;
+    run_well(options(20, n_threads));
+    EXPECT_EQ(n_negated, (x.bytes.size() + y.bytes.size()) / 4);
+    EXPECT_EQ(bytes_read(), x.bytes.size() + y.bytes.size());
+    EXPECT_EQ(written(0, "x"), flipped(x.bytes));
+    EXPECT_EQ(written(0, "y"), flipped(y.bytes));
+    EXPECT_EQ(memcmp(&plan_->rows[1].digest, &plan_->rows[2].digest, sizeof(ckpt_digest)), 0);
+    EXPECT_NE(memcmp(&plan_->rows[0].digest, &plan_->rows[2].digest, sizeof(ckpt_digest)), 0);
+    EXPECT_GT(plan_->batches[0].n_tiles, 1u);
+  }
 }
 
 TEST_F(Run, SeveralOutputsOfOneTensorAreOneRead) {

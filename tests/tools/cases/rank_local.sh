@@ -17,3 +17,17 @@ n=$(od -An -tu2 -j $((at - 2)) -N 2 rank-equal/__1_0.distcp | tr -d ' ')
 printf '\377' | dd of=rank-equal/__1_0.distcp bs=1 seek=$((at + 14 + n)) conv=notrunc 2> /dev/null
 ckpt verify rank-equal
 echo "exit $?"
+# Other values with the same CRC-32, as a multiple of its polynomial makes them.
+rm -rf rank-equal && cp -r "$DATA/dcp/rank-equal" . && chmod -R u+w rank-equal
+python3 - << 'END'
+bits = "1" + format(0x04C11DB7, "032b")
+path = "rank-equal/__1_0.distcp"
+data = bytearray(open(path, "rb").read())
+at = data.index(b"archive/data/0")
+at += 14 + int.from_bytes(data[at - 2:at], "little")
+for i, bit in enumerate(bits):
+    data[at + i // 8] ^= int(bit) << i % 8
+open(path, "wb").write(data)
+END
+ckpt verify rank-equal
+echo "exit $?"

@@ -1,0 +1,16 @@
+/* same.h - what several pieces of a batch compute alike is computed once: a tensor and what a reader of the output
+ * finds for it, or one tensor in several outputs. */
+#ifndef CKPT_PLAN_SAME_H
+#define CKPT_PLAN_SAME_H
+
+#include "libckpt/plan/plan.h"
+
+/* The expression with leaves as boxes of their tensors' own shapes where they are such, however they were reshaped: so
+ * that two leaves of one place are one read. A copy in the arena where anything differs. ENOMEM. */
+ckpt_status ckpt_expr_as_stored(ckpt_expr **expr, ckpt_arena *arena, ckpt_error *err);
+
+/* Makes the expression of a piece that joins the batch, or its first argument, the same node as one that the batch has,
+ * where it gives the same bytes. ENOMEM. */
+ckpt_status ckpt_share_expr(ckpt_plan *plan, const ckpt_batch *batch, ckpt_piece *piece, ckpt_error *err);
+
+#endif
