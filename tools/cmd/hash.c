@@ -72,6 +72,8 @@ static ckpt_status check_included(const ckpt_hashing *hashing, ckpt_error *err) 
   const size_t n = ckpt_index_count(hashing->from);
   for (size_t i = 0; i < n; i++)
     if (ckpt_hashing_at(hashing, i) != NULL) return CKPT_OK;
+  if (n == 0 && hashing->from->objects != NULL && hashing->from->objects->n != 0)
+    return ckpt_fail(err, CKPT_ENOTFOUND, NULL, NULL, "nothing to hash: it has no tensor, and objects are not hashed");
   if (n == 0) return CKPT_OK;
   if (hashing->is_left_out != NULL)
     return ckpt_fail(err, CKPT_ENOTFOUND, NULL, NULL, "nothing to hash: --exclude leaves none of its %zu tensor%s", n,
