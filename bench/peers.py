@@ -6,6 +6,7 @@
     python peers.py zero FOLDER N_RANKS < LIST          a checkpoint of ZeRO stage 3 with Adam's states
     python peers.py to_fp32 FOLDER OUT FORM             zero_to_fp32 to "safetensors" or "torch", its default: as above
     python peers.py to_universal FOLDER OUT             ds_to_universal with its own workers: as above
+    python peers.py peft_merge BASE ADAPTER OUT         merge_and_unload and save_pretrained, as a command of its own
 """
 import argparse
 import contextlib
@@ -125,6 +126,13 @@ def to_universal(folder, out):
         num_extract_workers=4, num_merge_workers=2, keep_temp_folder=False, strict=True, inject_missing_state=False))
 
 
+def peft_merge(base, adapter, out):
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.bfloat16)
+    PeftModel.from_pretrained(model, adapter).merge_and_unload().save_pretrained(out)
+
+
 def main(job, *arguments):
     if job == "save":
         save(arguments[0], int(arguments[1]), int(arguments[2]))
@@ -132,7 +140,7 @@ def main(job, *arguments):
         torch.save(dict(tensors()), arguments[0])
     elif job == "zero":
         zero(arguments[0], int(arguments[1]))
-    elif job in ("consolidate", "to_fp32", "to_universal"):
+    elif job in ("consolidate", "to_fp32", "to_universal", "peft_merge"):
         globals()[job](*arguments)
     else:
         sys.exit(f"peers.py: no job '{job}'")

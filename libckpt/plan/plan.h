@@ -30,6 +30,7 @@ typedef struct ckpt_row {
   uint32_t same_as;      /* after check: number of the row whose digest is its own too (duplicates.h), or CKPT_NO_ROW */
   uint32_t as_read;      /* number of the row with the digest of what a reader finds for it, plus one; 0: its own */
   uint32_t must_equal;   /* number of the row whose digest must be this one's, plus one; 0: of none */
+  bool is_shared;        /* its place in the output shares blocks of an input that has its bytes (clone.h) */
   ckpt_digest digest;    /* after the run */
   ckpt_cast_stats stats; /* after the run: what casts did to values */
   ckpt_update_stats *update; /* after the run: what low-rank updates did to them; NULL: nobody asks */

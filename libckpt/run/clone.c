@@ -14,11 +14,15 @@ typedef struct original {
   uint32_t file;
 } original;
 
+static ckpt_row *row_of(const ckpt_plan *plan, const ckpt_layout *layout, const ckpt_segment *segment) {
+  return &plan->rows[layout->index->tensors[segment->tensor].record->origin];
+}
+
 /* Whether the segment's bytes are read, as they are stored, from the same place of one input file; notes which. */
 static bool is_in_place(const ckpt_plan *plan, const ckpt_layout *layout, const ckpt_segment *segment, original *from) {
   if (segment->kind == CKPT_SEGMENT_SIDE_FILE) return false;
   if (segment->kind != CKPT_SEGMENT_TENSOR || segment->n_raw == 0) return segment->kind < CKPT_SEGMENT_FOOTER;
-  const ckpt_expr *expr = plan->rows[layout->index->tensors[segment->tensor].record->origin].expr;
+  const ckpt_expr *expr = row_of(plan, layout, segment)->expr;
   if (segment->box != NULL || segment->encoder != CKPT_ENCODE_RAW || expr->op != &ckpt_op_read || expr->view != NULL)
     return false;
   const ckpt_tensor *tensor = expr->tensor;
@@ -73,6 +77,37 @@ static ckpt_status equals_original(const ckpt_plan *plan, const ckpt_layout *lay
   return CKPT_OK;
 }
 
+/* Whether a segment is a whole tensor that `from` has at the same place. */
+static bool is_shareable(const ckpt_plan *plan, const ckpt_layout *layout, const ckpt_segment *segment,
+                         original *from) {
+  return segment->kind == CKPT_SEGMENT_TENSOR && segment->n_raw != 0 &&
+         row_of(plan, layout, segment)->tensor->n_extents == 1 && is_in_place(plan, layout, segment, from);
+}
+
+/* The file of the input of which most of this one's bytes could be shared: that of the first tensor that has its
+ * place. False: there is none of its size. */
+static bool find_resembling(const ckpt_plan *plan, const ckpt_layout *layout, const ckpt_layout_file *file,
+                            original *from) {
+  *from = (original){0};
+  for (uint32_t s = 0; s < file->n_segments && from->source == NULL; s++) {
+    original its = {0};
+    if (is_shareable(plan, layout, &file->segments[s], &its)) *from = its;
+  }
+  for (uint32_t s = 0; s < file->n_segments; s++) { /* a sum is one of what is written */
+    const ckpt_segment *segment = &file->segments[s];
+    if (segment->kind != CKPT_SEGMENT_LITERAL && segment->kind != CKPT_SEGMENT_TENSOR) return false;
+    if (segment->encoder != CKPT_ENCODE_RAW || segment->checksum != CKPT_CHECKSUM_NONE) return false;
+  }
+  return from->source != NULL && ckpt_source_size(from->source, from->file) == file->n_bytes;
+}
+
+/* Once the file is a clone, the run writes over it all that is not the original's. */
+static void share_rows(const ckpt_plan *plan, const ckpt_layout *layout, const ckpt_layout_file *file, original *from) {
+  for (uint32_t s = 0; s < file->n_segments; s++)
+    if (is_shareable(plan, layout, &file->segments[s], from))
+      row_of(plan, layout, &file->segments[s])->is_shared = true;
+}
+
 ckpt_status ckpt_clone_files(ckpt_plan *plan, ckpt_output *output, ckpt_error *err) {
   for (uint32_t f = 0; f < output->layout.n_files; f++) {
     ckpt_layout_file *file = &output->layout.files[f];
@@ -87,9 +122,12 @@ ckpt_status ckpt_clone_files(ckpt_plan *plan, ckpt_output *output, ckpt_error *e
       CKPT_TRY(equals_original(plan, &output->layout, file, &from, &equal, err));
     }
     int fd;
-    if (!equal || !ckpt_source_lend(from.source, from.file, &fd)) continue;
-    file->is_cloned = ckpt_sink_clone(output->sink, f, fd);
+    const bool resembles = !equal && side == NULL && find_resembling(plan, &output->layout, file, &from);
+    if ((!equal && !resembles) || !ckpt_source_lend(from.source, from.file, &fd)) continue;
+    const bool is_cloned = ckpt_sink_clone(output->sink, f, fd);
     ckpt_source_take_back(from.source, from.file);
+    file->is_cloned = is_cloned && equal;
+    if (is_cloned && resembles) share_rows(plan, &output->layout, file, &from);
   }
   return CKPT_OK;
 }

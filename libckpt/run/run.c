@@ -160,6 +160,7 @@ static ckpt_status put(worker *w, const ckpt_piece *piece, ckpt_output *output, 
   const ckpt_tensor *tensor = w->r->plan->rows[piece->row].tensor;
   uint32_t file = piece->segment != NULL ? piece->file : tensor->extents[0].file;
   bool is_in_one_file = piece->segment != NULL || tensor->n_extents == 1;
+  if (w->r->plan->rows[piece->row].is_shared) return CKPT_OK;
   if (is_in_one_file && output->layout.files[file].is_cloned) return CKPT_OK;
   if (w->lane != NULL && ckpt_lane_holds(w->lane, output, file))
     return ckpt_lane_take(w->lane, piece->segment, bytes, n_bytes, err);

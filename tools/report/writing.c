@@ -140,13 +140,35 @@ static ckpt_status check_apart(const job *j, const char *option, const char *pat
   return CKPT_OK;
 }
 
+/* Whether an adapter says of which content its base was. */
+static bool knows_base(const job *j) {
+  ckpt_adapter_info info;
+  for (uint32_t i = 0; j->input.adapters != NULL && ckpt_adapters_at(j->input.adapters, i, &info); i++)
+    if (info.base != NULL) return true;
+  return false;
+}
+
+/* The base that was merged into, against those that adapters were trained on. */
+static ckpt_status say_base(const job *j, ckpt_error *err) {
+  ckpt_adapter_info info;
+  ckpt_digest base;
+  char trained[80], merged[80];
+  if (!knows_base(j)) return CKPT_OK;
+  CKPT_TRY(ckpt_receipt_input(j->plan, &j->request, &base, err));
+  for (uint32_t i = 0; ckpt_adapters_at(j->input.adapters, i, &info); i++)
+    if (info.base != NULL && memcmp(info.base, &base, sizeof base) != 0)
+      ckpt_report_warning(j->args, "%s was trained on another base: its run.json says %s, and %s is %s", info.path,
+                          ckpt_digest_text(info.base, trained), j->input.base->path, ckpt_digest_text(&base, merged));
+  return CKPT_OK;
+}
+
 static ckpt_status plan_receipt(job *j, ckpt_error *err) {
   const char *path = ckpt_args_text(j->args, "receipt", NULL), *trace = ckpt_args_text(j->args, "trace", NULL);
   if (trace != NULL) CKPT_TRY(ckpt_plan_keeps_apart(j->plan, trace, err));
   if (trace != NULL) CKPT_TRY(check_apart(j, "trace", trace, err));
   if (trace != NULL && path != NULL && ckpt_is_same_path(path, trace))
     return ckpt_args_fail(j->args, err, "--trace %s is the receipt too", trace);
-  if (path == NULL) return CKPT_OK;
+  if (path == NULL) return knows_base(j) ? ckpt_receipt_plan_input(j->plan, &j->request, err) : CKPT_OK;
   CKPT_TRY(check_apart(j, "receipt", path, err));
   CKPT_TRY(ckpt_plan_sink(j->plan, path, false, j->options.force, &j->receipt, err));
   return ckpt_receipt_plan(j->plan, &j->request, err);
@@ -491,6 +513,7 @@ int ckpt_writing_run(ckpt_args *args, const ckpt_writing *writing) {
     ckpt_job_end(&run);
     if (status == CKPT_OK && is_run) status = describe(&j, &outputs, &err);
     if (status == CKPT_OK && is_run) say_data_beside(&j);
+    if (status == CKPT_OK && is_run) status = say_base(&j, &err);
     if (status == CKPT_OK && is_run) ckpt_report_written(args, &run, outputs, j.plan->n_outputs);
     if (status == CKPT_OK && !is_run) status = show_plan(&j, &err);
   }

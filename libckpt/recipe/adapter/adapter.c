@@ -73,6 +73,19 @@ done:
   return status;
 }
 
+/* The base's digest, which ckpt-train records beside an adapter. What is no such record says nothing. */
+static ckpt_status read_base(ckpt_opened_adapter *out, ckpt_error *err) {
+  const ckpt_side_file *side = ckpt_index_side_file(out->index, "run.json");
+  const char *text;
+  ckpt_config *config;
+  if (side == NULL || side->n_bytes > CKPT_CONFIG_MAX_BYTES) return CKPT_OK;
+  CKPT_TRY(ckpt_index_side_text(out->opened, side, CKPT_CONFIG_MAX_BYTES, &text, err));
+  if (ckpt_config_parse(&config, text, side->n_bytes, NULL, NULL) != CKPT_OK) return CKPT_OK;
+  out->has_base = ckpt_config_text(config, "base_digest", &text) && ckpt_digest_parse(text, &out->base);
+  ckpt_config_free(config);
+  return CKPT_OK;
+}
+
 /* Request `number`, with the path in the arena of all. */
 static ckpt_status open_one(ckpt_adapters *all, const ckpt_adapter_request *request, uint32_t number, ckpt_error *err) {
   ckpt_opened_adapter *out = &all->list[number];
@@ -101,6 +114,7 @@ static ckpt_status open_one(ckpt_adapters *all, const ckpt_adapter_request *requ
                      out->index->unread[0].why);
   if (ckpt_index_count(out->index) == 0) return ckpt_fail(err, CKPT_EFORMAT, out->index->path, NULL, "no tensors");
   CKPT_TRY(ckpt_hash(out->index, &hash, &out->digest, err));
+  CKPT_TRY(read_base(out, err));
   return look_at_values(out, all->options.allow_noop, err);
 }
 
@@ -137,8 +151,9 @@ static ckpt_status note_base(ckpt_adapters *all, const ckpt_opened_adapter *adap
     ckpt_config_free(config);
   }
   if (!is_other) return CKPT_OK;
-  return ckpt_adapters_note(all, err, "%s was trained on '%.200s', which may be another base (base_model_name_or_path)",
-                            adapter->index->path, recorded);
+  return ckpt_adapters_doubt(all, err,
+                             "%s was trained on '%.200s', which may be another base (base_model_name_or_path)",
+                             adapter->index->path, recorded);
 }
 
 static ckpt_status find_changes(ckpt_adapters *all, ckpt_error *err) {
@@ -219,6 +234,7 @@ bool ckpt_adapters_at(const ckpt_adapters *adapters, uint32_t i, ckpt_adapter_in
                               .request = adapter->request,
                               .scale = adapter->scale,
                               .digest = adapter->digest,
+                              .base = adapter->has_base ? &adapter->base : NULL,
                               .index = adapter->index};
   return true;
 }
@@ -333,7 +349,10 @@ static ckpt_status carry(ckpt_index *into, const ckpt_adapters *all, ckpt_error 
         "the adapter has another vocabulary, and a GGUF base keeps its own (merge into the model that it was "
         "made from)");
   CKPT_TRY(note_blocks(into, all, err));
-  for (uint32_t i = 0; i < all->n_notes; i++) CKPT_TRY(ckpt_index_note(into, false, err, "%s", all->notes[i]));
+  for (uint32_t i = 0; i < all->n_notes; i++) {
+    CKPT_TRY(ckpt_index_note(into, false, err, "%s", all->notes[i].text));
+    if (all->notes[i].is_doubt) CKPT_TRY(ckpt_index_note_is(into, CKPT_NOTE_DOUBT, NULL, err));
+  }
   into->objects = NULL; /* a run cannot go on from another model's state */
   into->top = NULL;
   into->graph = NULL;

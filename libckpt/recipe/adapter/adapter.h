@@ -35,6 +35,7 @@ typedef struct ckpt_adapter_info {
   uint32_t request; /* number of its request */
   double scale;
   ckpt_digest digest;
+  const ckpt_digest *base; /* content of the base that it was trained on, where ckpt-train has recorded that; or NULL */
   const ckpt_index *index;
 } ckpt_adapter_info;
 

@@ -10,17 +10,30 @@
 #include "libckpt/base/error.h"
 #include "libckpt/base/grow.h"
 
-ckpt_status ckpt_adapters_note(ckpt_adapters *all, ckpt_error *err, const char *format, ...) {
+static ckpt_status add_note(ckpt_adapters *all, bool is_doubt, ckpt_error *err, const char *format, va_list list) {
   char text[1024];
+  vsnprintf(text, sizeof text, format, list);
+  CKPT_TRY(ckpt_grow(&all->notes, all->n_notes, &all->note_capacity, sizeof *all->notes, err));
+  const char *copy = ckpt_arena_copy(&all->arena, text);
+  CKPT_TRY_ALLOC(copy, err);
+  all->notes[all->n_notes++] = (ckpt_adapters_note_text){copy, is_doubt};
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_adapters_note(ckpt_adapters *all, ckpt_error *err, const char *format, ...) {
   va_list list;
   va_start(list, format);
-  vsnprintf(text, sizeof text, format, list);
+  const ckpt_status status = add_note(all, false, err, format, list);
   va_end(list);
-  CKPT_TRY(ckpt_grow(&all->notes, all->n_notes, &all->note_capacity, sizeof *all->notes, err));
-  all->notes[all->n_notes] = ckpt_arena_copy(&all->arena, text);
-  CKPT_TRY_ALLOC(all->notes[all->n_notes], err);
-  all->n_notes++;
-  return CKPT_OK;
+  return status;
+}
+
+ckpt_status ckpt_adapters_doubt(ckpt_adapters *all, ckpt_error *err, const char *format, ...) {
+  va_list list;
+  va_start(list, format);
+  const ckpt_status status = add_note(all, true, err, format, list);
+  va_end(list);
+  return status;
 }
 
 ckpt_status ckpt_change_add(ckpt_change **out, ckpt_adapters *all, const ckpt_change *change, ckpt_error *err) {

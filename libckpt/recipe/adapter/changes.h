@@ -32,9 +32,15 @@ typedef struct ckpt_opened_adapter {
   const ckpt_index *index;    /* under PEFT's names */
   ckpt_index *opened, *under; /* what is released with it: the index itself, and the file of llama.cpp's under it */
   ckpt_peft peft;
-  ckpt_digest digest;
+  ckpt_digest digest, base;
+  bool has_base; /* its base's digest is known */
   double scale;
 } ckpt_opened_adapter;
+
+typedef struct ckpt_adapters_note_text {
+  const char *text;
+  bool is_doubt; /* a warning */
+} ckpt_adapters_note_text;
 
 struct ckpt_adapters {
   const ckpt_index *base;
@@ -49,12 +55,29 @@ struct ckpt_adapters {
   uint64_t n_vocabulary;   /* rows of the merged model's embedding, where the base has others; else 0 */
   const char **untied;     /* kept, tied, kept, tied, ...: pairs that the merged model has no more */
   uint32_t n_untied, untied_capacity;
-  const char **notes;
+  bool has_new_head; /* a tensor that the base lacks */
+  const char *class; /* the merged model's for it; NULL: the base's, or not known */
+  uint64_t n_labels; /* that it tells apart; 0: it has none, or no known number */
+  ckpt_adapters_note_text *notes;
   uint32_t n_notes, note_capacity;
 };
 
-/* A note about the merge. ENOMEM. */
+/* A note about the merge, or a warning. ENOMEM. */
 ckpt_status ckpt_adapters_note(ckpt_adapters *all, ckpt_error *err, const char *format, ...) CKPT_PRINTF(3, 4);
+ckpt_status ckpt_adapters_doubt(ckpt_adapters *all, ckpt_error *err, const char *format, ...)
+    CKPT_PRINTF(3, 4); /* as above */
+
+/* A tensor that the base lacks, which an adapter has saved: finds the class that has it (heads.c). */
+ckpt_status ckpt_adapters_new_head(ckpt_adapters *all, uint32_t number, const char *name, const ckpt_tensor *tensor,
+                                   ckpt_error *err);
+
+/* That class, and its labels, in config.json. */
+ckpt_status ckpt_adapters_edit_head(ckpt_side_file *config_file, ckpt_arena *arena, const ckpt_adapters *all,
+                                    ckpt_error *err);
+
+/* Gives a key of config.json a value, in its place where it has one, else at the end (vocabulary.c). */
+ckpt_status ckpt_config_set(ckpt_side_file *side, ckpt_arena *arena, const char *key, const char *value,
+                            ckpt_error *err);
 
 /* A change of a tensor more; *out is valid until the next one. ENOMEM. */
 ckpt_status ckpt_change_add(ckpt_change **out, ckpt_adapters *all, const ckpt_change *change, ckpt_error *err);

@@ -162,8 +162,7 @@ static ckpt_status add_whole(ckpt_adapters *all, uint32_t number, const part *it
     CKPT_TRY(ckpt_peft_saves(&is_saved, &all->list[number].peft, item->wanted, err));
     if (!is_saved) return refuse_nowhere(all, item->wanted, err);
     change.name = item->wanted;
-    CKPT_TRY(ckpt_adapters_note(all, err, "'%s' is new: config.json still names the class of the base, which lacks it",
-                                item->wanted));
+    CKPT_TRY(ckpt_adapters_new_head(all, number, item->wanted, item->tensor, err));
     return ckpt_change_add(&added, all, &change, err);
   }
   CKPT_TRY(check_base(all, place.tensor, err));

@@ -104,9 +104,8 @@ done:
   return status;
 }
 
-/* Gives a key of config.json a value, in its place where it has one, else at the end. */
-static ckpt_status set_key(ckpt_side_file *side, ckpt_arena *arena, const char *key, const char *value,
-                           ckpt_error *err) {
+ckpt_status ckpt_config_set(ckpt_side_file *side, ckpt_arena *arena, const char *key, const char *value,
+                            ckpt_error *err) {
   size_t first, end, n_before;
   bool has, is_empty;
   CKPT_TRY(find_key(side, key, &has, &first, &end, &is_empty, err));
@@ -127,11 +126,12 @@ ckpt_status ckpt_adapters_edit_config(ckpt_index *merged, const ckpt_adapters *a
   for (uint32_t i = 0; i < merged->n_side_files; i++)
     if (strcmp(merged->side_files[i].name, "config.json") == 0) side = &merged->side_files[i];
   if (side == NULL || side->text == NULL) return CKPT_OK;
-  if (all->n_untied != 0) CKPT_TRY(set_key(side, &merged->arena, "tie_word_embeddings", "false", err));
+  CKPT_TRY(ckpt_adapters_edit_head(side, &merged->arena, all, err));
+  if (all->n_untied != 0) CKPT_TRY(ckpt_config_set(side, &merged->arena, "tie_word_embeddings", "false", err));
   if (all->n_vocabulary == 0) return CKPT_OK;
   const char *n = ckpt_arena_printf(&merged->arena, "%llu", (ull)all->n_vocabulary);
   CKPT_TRY_ALLOC(n, err);
-  return set_key(side, &merged->arena, "vocab_size", n, err);
+  return ckpt_config_set(side, &merged->arena, "vocab_size", n, err);
 }
 
 /* ---- tokenizer --------------------------------------------------------------------------------------------------- */

@@ -155,6 +155,10 @@ static ckpt_status add_digests(ckpt_plan *plan, const ckpt_convert_request *requ
   return status;
 }
 
+ckpt_status ckpt_receipt_plan_input(ckpt_plan *plan, const ckpt_convert_request *request, ckpt_error *err) {
+  return add_digests(plan, request, ckpt_receipt_base(request), ckpt_receipt_include(plan, request), err);
+}
+
 ckpt_status ckpt_receipt_plan(ckpt_plan *plan, const ckpt_convert_request *request, ckpt_error *err) {
   const ckpt_quantize_options *quantize = request->quantize;
   plan->wants_side_sums = true;
@@ -166,7 +170,7 @@ ckpt_status ckpt_receipt_plan(ckpt_plan *plan, const ckpt_convert_request *reque
   for (uint32_t i = 0; i < request->n_targets; i++) CKPT_TRY(check_text(request->targets[i].path, err));
   for (uint32_t i = 0; i < plan->n_outputs; i++)
     if (plan->outputs[i].format->caps.side_files) CKPT_TRY(ckpt_side_sums_check_names(plan->outputs[i].described, err));
-  CKPT_TRY(add_digests(plan, request, ckpt_receipt_base(request), ckpt_receipt_include(plan, request), err));
+  CKPT_TRY(ckpt_receipt_plan_input(plan, request, err));
   if (request->graph != NULL) {
     CKPT_TRY(check_text(request->options->graph, err));
     CKPT_TRY(add_digests(plan, request, request->graph, "all", err));

@@ -54,6 +54,15 @@ class Merge : public Run {
       out[ckpt_index_at(merged, i)->name] = Values(merged, ckpt_index_at(merged, i));
     return out;
   }
+  // config.json of the merged model, and whether its first note is a warning.
+  std::string merged_config(bool *is_warning = nullptr) {
+    ckpt_index *merged = nullptr;
+    EXPECT_EQ(ckpt_adapters_merge(&merged, adapters_.get(), &err_), CKPT_OK) << text_of(err_);
+    IndexPointer index(merged, ckpt_index_free);
+    if (is_warning != nullptr) *is_warning = merged->n_notes != 0 && ckpt_note_is_warning(&merged->notes[0]);
+    const ckpt_side_file *side = ckpt_index_side_file(merged, "config.json");
+    return side == nullptr || side->text == nullptr ? "" : side->text;
+  }
   Adapters adapters_;
   ckpt_adapter_options options_ = {};
 };
@@ -276,6 +285,9 @@ TEST_F(Refused, NotTheBaseThatItNamesIsNoted) {
   EXPECT_EQ(notes("org/base/"), "");
   EXPECT_EQ(notes(""), "");
   EXPECT_NE(notes("org/other").find("was trained on 'org/other'"), std::string::npos);
+  bool is_warning = false;
+  merged_config(&is_warning);
+  EXPECT_TRUE(is_warning);
 }
 
 TEST_F(Refused, AHeadThatTheBaseLacksUnlessTheConfigSavesIt) {
@@ -287,6 +299,13 @@ TEST_F(Refused, AHeadThatTheBaseLacksUnlessTheConfigSavesIt) {
     auto merged = merge();
     EXPECT_EQ(merged["score.weight"], std::vector<float>(3 * 16, 2));
     EXPECT_EQ(merged.size(), ckpt_index_count(base_.get()) + 1);
+    const bool has_task = strstr(rest, "SEQ_CLS") != nullptr;
+    const std::string text = merged_config();
+    EXPECT_EQ(text.find("[\"LlamaForSequenceClassification\"]") != std::string::npos, has_task) << text;
+    EXPECT_EQ(text.find(R"("id2label": {"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"})") != std::string::npos,
+              has_task)
+        << text;
+    EXPECT_EQ(text.find(R"("label2id": {"LABEL_0": 0, "LABEL_1": 1, "LABEL_2": 2})") != std::string::npos, has_task);
   }
 }
 

@@ -51,6 +51,12 @@ ckpt diff $base $base --adapter $lora | sed -n 1p
 mkdir old && cp $lora/adapter_config.json old && ckpt convert $lora/adapter_model.safetensors -o old/adapter_model.bin --quiet
 ls old
 try hash $base --adapter old
+# the base that ckpt-train records, and another
+mkdir trained && cp $lora/* trained && echo "{\"base_digest\":\"$(ckpt hash $base | cut -d' ' -f1)\"}" >trained/run.json
+for of in $base half; do
+  ckpt merge $of --adapter trained -o kept --force 2>&1 >/dev/null | grep 'another base'
+  echo "$of: checked"
+done
 # GGUF as base: what comes of it is GGUF again, or the folder that the model's own merge is
 try convert a/gpt2/base -o base.gguf --dtype f32
 try merge base.gguf --adapter a/gpt2/adapter -o again.gguf

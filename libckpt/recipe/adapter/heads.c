@@ -1,0 +1,108 @@
+/* heads.c - the head of another task, which an adapter has saved and its base lacks: the class of the merged model, and
+ * its labels. See changes.h.
+ *
+ * The class is the base's with the ending of the task that the adapter's config names. Transformers reads the number of
+ * labels from id2label alone. */
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "libckpt/base/error.h"
+#include "libckpt/recipe/adapter/changes.h"
+
+enum { MAX_LABELS = 4096 /* more are no labels */ };
+
+static const struct {
+  const char *task, *ending;
+  bool has_labels;
+} tasks[] = {{"SEQ_CLS", "ForSequenceClassification", true},
+             {"TOKEN_CLS", "ForTokenClassification", true},
+             {"QUESTION_ANS", "ForQuestionAnswering", false}};
+
+/* What stands before the ending of a class: Bert of BertModel and BertForMaskedLM. */
+static size_t stem_of(const char *class) {
+  static const char *const endings[] = {"LMHeadModel", "DoubleHeadsModel", "Model"};
+  for (const char *at = class; (at = strstr(at, "For")) != NULL; at++)
+    if (at != class && isupper((unsigned char)at[3])) return (size_t)(at - class);
+  for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+    const size_t n = strlen(class), n_ending = strlen(endings[i]);
+    if (n > n_ending && strcmp(class + n - n_ending, endings[i]) == 0) return n - n_ending;
+  }
+  return 0;
+}
+
+/* The class of the merged model, in the arena; NULL where it is not known. */
+static ckpt_status find_class(const char **out, ckpt_adapters *all, const char *ending, ckpt_error *err) {
+  const ckpt_side_file *side = ckpt_index_side_file(all->base, "config.json");
+  ckpt_config *config;
+  const char *class;
+  *out = NULL;
+  if (side == NULL || side->text == NULL) return CKPT_OK;
+  CKPT_TRY(ckpt_config_parse(&config, side->text, side->n_bytes, ckpt_index_side_path(all->base, side), err));
+  ckpt_status status = CKPT_OK;
+  const size_t n = ckpt_config_item(config, "architectures", 0, &class) ? stem_of(class) : 0;
+  if (n != 0) {
+    *out = ckpt_arena_printf(&all->arena, "%.*s%s", (int)n, class, ending);
+    if (*out == NULL) status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  }
+  ckpt_config_free(config);
+  return status;
+}
+
+ckpt_status ckpt_adapters_new_head(ckpt_adapters *all, uint32_t number, const char *name, const ckpt_tensor *tensor,
+                                   ckpt_error *err) {
+  const char *task;
+  size_t i = 0;
+  const bool is_first = !all->has_new_head;
+  all->has_new_head = true;
+  if (!ckpt_config_text(all->list[number].peft.config, "task_type", &task)) task = "";
+  while (i < sizeof tasks / sizeof *tasks && strcmp(tasks[i].task, task) != 0) i++;
+  if (i < sizeof tasks / sizeof *tasks) {
+    if (is_first) CKPT_TRY(find_class(&all->class, all, tasks[i].ending, err));
+    const bool is_last = ckpt_adapter_ends_with(name, "score.weight") ||
+                         ckpt_adapter_ends_with(name, "out_proj.weight") ||
+                         ckpt_adapter_ends_with(name, "classifier.weight");
+    if (tasks[i].has_labels && is_last && tensor->rank == 2 && tensor->shape[0] <= MAX_LABELS)
+      all->n_labels = tensor->shape[0];
+  }
+  if (all->class != NULL)
+    return is_first ? ckpt_adapters_note(all, err, "'%s' is new: config.json says %s now", name, all->class) : CKPT_OK;
+  return ckpt_adapters_doubt(all, err, "'%s' is new: config.json still names the class of the base, which lacks it",
+                             name);
+}
+
+enum { MAX_LABEL = 48 /* bytes that one takes */ };
+
+/* {"0": "LABEL_0", ...}, or the reverse. NULL: out of memory. */
+static const char *list_labels(ckpt_arena *arena, uint64_t n, bool is_reverse) {
+  char *text = ckpt_arena_array(arena, (size_t)n + 1, MAX_LABEL);
+  size_t at = 1;
+  if (text == NULL) return NULL;
+  text[0] = '{';
+  for (uint64_t i = 0; i < n; i++)
+    at += (size_t)snprintf(text + at, MAX_LABEL, is_reverse ? "%s\"LABEL_%llu\": %llu" : "%s\"%llu\": \"LABEL_%llu\"",
+                           i == 0 ? "" : ", ", (unsigned long long)i, (unsigned long long)i);
+  memcpy(text + at, "}", 2);
+  return text;
+}
+
+ckpt_status ckpt_adapters_edit_head(ckpt_side_file *config_file, ckpt_arena *arena, const ckpt_adapters *all,
+                                    ckpt_error *err) {
+  ckpt_config *config;
+  const char *name;
+  double value;
+  uint64_t n = 0;
+  if (all->class == NULL) return CKPT_OK;
+  CKPT_TRY(ckpt_config_parse(&config, config_file->text, config_file->n_bytes, NULL, err));
+  while (n <= MAX_LABELS && ckpt_config_entry(config, "label2id", (size_t)n, &name, &value)) n++;
+  ckpt_config_free(config);
+  const char *text = ckpt_arena_printf(arena, "[\"%s\"]", all->class);
+  CKPT_TRY_ALLOC(text, err);
+  CKPT_TRY(ckpt_config_set(config_file, arena, "architectures", text, err));
+  if (all->n_labels == 0 || all->n_labels == (n == 0 ? 2 : n)) return CKPT_OK; /* two where nothing is said */
+  for (size_t i = 0; i < 2; i++) {
+    CKPT_TRY_ALLOC(text = list_labels(arena, all->n_labels, i == 1), err);
+    CKPT_TRY(ckpt_config_set(config_file, arena, i == 1 ? "label2id" : "id2label", text, err));
+  }
+  return CKPT_OK;
+}
