@@ -72,6 +72,8 @@ static ckpt_status check_included(const ckpt_hashing *hashing, ckpt_error *err) 
   const size_t n = ckpt_index_count(hashing->from);
   for (size_t i = 0; i < n; i++)
     if (ckpt_hashing_at(hashing, i) != NULL) return CKPT_OK;
+  if (n == 0 && hashing->from->objects != NULL && hashing->from->objects->n != 0)
+    return ckpt_fail(err, CKPT_ENOTFOUND, NULL, NULL, "nothing to hash: it has no tensor, and objects are not hashed");
   if (n == 0) return CKPT_OK;
   if (hashing->is_left_out != NULL)
     return ckpt_fail(err, CKPT_ENOTFOUND, NULL, NULL, "nothing to hash: --exclude leaves none of its %zu tensor%s", n,
@@ -481,8 +483,6 @@ static ckpt_status check_args(const ckpt_args *args, ckpt_error *err) {
     return ckpt_args_fail(args, err, "-o writes the manifest of one input, %u are given", args->n_inputs);
   if (args->json && ckpt_args_has(args, "plan") && args->n_inputs > 1)
     return ckpt_args_fail(args, err, "--plan --json is of one input, %u are given", args->n_inputs);
-  if (ckpt_args_has(args, "force") && !ckpt_args_has(args, "output"))
-    return ckpt_args_fail(args, err, "--force is for -o");
   return CKPT_OK;
 }
 

@@ -46,10 +46,12 @@ static ckpt_status run_batches(ckpt_rank *r, uint64_t n, double scale, double *l
   *loss_sum = 0;
   for (uint64_t i = 0; i < n; i++) {
     const ckpt_token_batch *batch = &r->batches[i].batch;
-    if (batch->n_rows != 0 && r->batches[i].n_targets != 0) {
+    const bool has_some = batch->n_rows != 0 && r->batches[i].n_targets != 0;
+    if (has_some || r->sharded->units != NULL) { /* one that has no rows meets the others in each layer */
+      const ckpt_token_batch none = {0};
       ckpt_forward_result result;
-      CKPT_TRY(ckpt_rank_executor(r, batch->n_rows, batch->length, err));
-      CKPT_TRY(train(r, batch, scale, &result, err));
+      CKPT_TRY(ckpt_rank_executor(r, has_some ? batch->n_rows : 0, batch->length, err));
+      CKPT_TRY(train(r, has_some ? batch : &none, scale, &result, err));
       *loss_sum += result.loss_sum;
     }
     CKPT_TRY(ckpt_sharded_reduce(r->sharded, i + 1 == n, err));

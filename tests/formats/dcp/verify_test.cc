@@ -173,7 +173,9 @@ TEST(DcpVerify, BytesBehindAStreamAreAProblem) {
     ASSERT_EQ(ckpt_source_memory(&source, bytes.data(), bytes.size(), "items", &err), CKPT_OK);
     ASSERT_EQ(ckpt_index_new(&index, source, "items", "dcp", nullptr, &err), CKPT_OK);
     ckpt_archive item = {};
-    item.name = "item", item.n_bytes = bytes.size(), item.is_zstd = true;
+    item.name = "item";
+    item.n_bytes = bytes.size();
+    item.is_zstd = true;
     ASSERT_EQ(ckpt_index_add_archive(index, &item, &err), CKPT_OK);
     const std::string problem = "item: bytes follow the zstd stream in its slice (" + std::to_string(behind.size()) +
                                 " after " + std::to_string(packed.size()) + ")\n";
