@@ -105,8 +105,8 @@ ckpt_status ckpt_dialect_forth(ckpt_expr **x, ckpt_arena *arena, const ckpt_dial
 }
 
 bool ckpt_dialect_fits(const ckpt_dialect_sizes *sizes, const ckpt_arch_name *row, const ckpt_tensor *tensor) {
-  if (ckpt_dialect_is_stacked(row)) /* of one expert the first axis may be left out */
-    return (tensor->rank == 3 && tensor->shape[0] == sizes->n_experts) || (tensor->rank == 2 && sizes->n_experts == 1);
+  if (ckpt_dialect_is_stacked(row)) /* of one expert leading axes may be left out */
+    return (tensor->rank == 3 && tensor->shape[0] == sizes->n_experts) || (tensor->rank < 3 && sizes->n_experts == 1);
   if ((row->notes & CKPT_NAME_TRANSPOSE) != 0) return tensor->rank == 2;
   const uint64_t unit = unit_of(sizes, row);
   return unit == 1 || (has_rows(tensor->rank, (ckpt_dtype)tensor->dtype) && tensor->shape[0] % unit == 0);
