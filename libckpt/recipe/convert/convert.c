@@ -640,7 +640,9 @@ static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *reque
   const ckpt_dtype most = most_written(&t);
   output->options.dtype_written = is_quantized ? NULL : config_dtype(most);
   if (t.is_cast[most]) CKPT_TRY_GOTO(check_nameable(output, most, target->path, err));
-  if (output->described->n_tensors == 0 && request->from->n_tensors != 0)
+  const bool has_objects = request->from->objects != NULL && request->from->objects->n != 0;
+  if (output->described->n_tensors == 0 &&
+      (request->from->n_tensors != 0 || (has_objects && !output->format->caps.objects)))
     status = ckpt_fail(err, CKPT_ENOTFOUND, request->from->path, NULL, "no tensor is left to write (%u in the input)",
                        request->from->n_tensors);
   else {
