@@ -23,8 +23,8 @@ static ckpt_status check_kind(int fd, const char *path, const char *what, ckpt_e
   if (S_ISFIFO(found.st_mode))
     return ckpt_fail(err, CKPT_EFORMAT, path, NULL, "is a fifo from which nothing comes (give a file, or - for stdin)");
   const bool is_null = stat("/dev/null", &null) == 0 && found.st_rdev == null.st_rdev;
-  const bool ends = !S_ISDIR(found.st_mode) && !S_ISBLK(found.st_mode) &&
-                    (!S_ISCHR(found.st_mode) || is_null || isatty(fd) == 1);
+  const bool ends =
+      !S_ISDIR(found.st_mode) && !S_ISBLK(found.st_mode) && (!S_ISCHR(found.st_mode) || is_null || isatty(fd) == 1);
   if (is_given && ends) return CKPT_OK;
   return ckpt_fail(err, CKPT_EFORMAT, path, NULL, "is no file, and %s is one", what);
 }
