@@ -12,6 +12,7 @@
 #include "tools/report/input.h"
 #include "tools/report/job.h"
 #include "tools/report/report.h"
+#include "tools/report/text_files.h"
 #include "trainer/evaluation/runner.h"
 
 /* ---- sequences ------------------------------------------------------------------------------------------------------
@@ -106,9 +107,8 @@ done:
 }
 
 static ckpt_status read_file(sequences *s, const char *path, ckpt_error *err) {
-  bool is_stdin = strcmp(path, "-") == 0;
-  FILE *file = is_stdin ? stdin : fopen(path, "re");
-  if (file == NULL) return ckpt_fail_errno(err, path, "cannot be opened");
+  FILE *file;
+  CKPT_TRY(ckpt_text_file_open(&file, path, "a list of sequences", err));
   char *line = NULL;
   size_t capacity = 0, number = 0;
   ckpt_status status = CKPT_OK;
@@ -121,7 +121,7 @@ static ckpt_status read_file(sequences *s, const char *path, ckpt_error *err) {
   }
   if (status == CKPT_OK && ferror(file) != 0) status = ckpt_fail_errno(err, path, "cannot be read");
   free(line);
-  if (!is_stdin) fclose(file);
+  if (file != stdin) fclose(file);
   if (status == CKPT_OK && s->n == 0) return ckpt_fail(err, CKPT_EFORMAT, path, NULL, "holds no sequence");
   return status;
 }

@@ -308,6 +308,10 @@ static ckpt_status say_unproven(ckpt_verification *v, const char *include, bool 
   if (ckpt_args_has(v->args, "headers"))
     return ckpt_findings_add(&v->findings, err, CKPT_UNPROVEN, NULL, NULL,
                              "values: tensor bytes were not read (--headers)");
+  if (index->graph != NULL && !is_proven)
+    CKPT_TRY(ckpt_findings_add(&v->findings, err, CKPT_UNPROVEN, NULL, NULL,
+                               "graph: its nodes (%llu), inputs and outputs are in no digest (--sums proves them)",
+                               (unsigned long long)index->n_nodes));
   bool is_cast = v->cast != CKPT_DTYPE_NONE,
        has_others = v->has_digest || ckpt_args_has(v->args, "receipt") || ckpt_args_has(v->args, "sums");
   if (has_digest) CKPT_TRY(say_not_compared(v, include, err));

@@ -3,7 +3,7 @@
 #define CKPT_TRAINER_LOOP_JOB_H
 
 #include "trainer/checkpoint/state.h"
-#include "trainer/data/batch.h"
+#include "trainer/data/loader.h"
 #include "trainer/loop/train.h"
 #include "trainer/lora/lora.h"
 #include "trainer/optimizer/schedule.h"
@@ -60,6 +60,7 @@ typedef struct ckpt_rank {
   float *norms;                     /* of DoRA's rows */
   ckpt_parameter_place *places;     /* of an adapter: where the executor finds each parameter */
   uint32_t max_rows, max_length;    /* of the executor */
+  ckpt_loader *loader;              /* from the first step on */
   ckpt_loaded *batches;             /* of a step */
   ckpt_loaded eval_batch;
   ckpt_sample sample;

@@ -14,6 +14,7 @@ static void *run_rank(void *arg) {
 }
 
 static void free_rank(ckpt_rank *r, uint64_t accumulation) {
+  ckpt_loader_free(r->loader);
   for (uint64_t i = 0; r->batches != NULL && i < accumulation; i++) ckpt_batch_free(&r->batches[i]);
   free(r->batches);
   ckpt_batch_free(&r->eval_batch);
