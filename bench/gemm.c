@@ -133,7 +133,7 @@ int main(int argc, char **argv) {
   table.gemm = remember;
   device->table = &table;
   kernels = device->kernels;
-  has_bf16 = strcmp(kernels->name, "avx512-bf16") == 0;
+  has_bf16 = kernels->round == NULL;
   const ckpt_executor_options options = {
       .struct_size = sizeof options, .max_rows = rows, .max_length = length, .device = device, .has_backward = true};
   if (ckpt_executor_new(&x, model, &options, NULL) != CKPT_OK) return 1;

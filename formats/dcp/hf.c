@@ -14,6 +14,7 @@
 #include "libckpt/base/checked.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/grow.h"
+#include "libckpt/base/text.h"
 #include "libckpt/codec/json.h"
 #include "libckpt/codec/safetensors/safetensors.h"
 #include "libckpt/format/findings.h"
@@ -152,7 +153,24 @@ static ckpt_status read_shard(shards *s, const char *name, ckpt_error *err) {
 static int compare_chunks(const void *x, const void *y) {
   const chunk *a = x, *b = y;
   int order = strcmp(a->name, b->name);
+  if (order == 0) order = (a->rank > b->rank) - (a->rank < b->rank);
+  for (uint32_t i = 0; i < 2u * a->rank && order == 0; i++) order = (a->box[i] > b->box[i]) - (a->box[i] < b->box[i]);
   return order != 0 ? order : (a->file > b->file) - (a->file < b->file);
+}
+
+/* torch saves each part once. Where two shards have it, one lies in the place of another, whose parts are lost. */
+static ckpt_status check_alone(const shards *s, const chunk *c, const chunk *before, ckpt_error *err) {
+  char place[32 * CKPT_MAX_RANK] = "";
+  size_t n = 0;
+  if (memcmp(c->box, before->box, 2 * (size_t)c->rank * sizeof *c->box) != 0) return CKPT_OK;
+  for (uint32_t i = 0; i < c->rank; i++) /* an axis of no elements holds none that could be lost */
+    if (c->box[c->rank + i] == 0) return CKPT_OK;
+  for (uint32_t i = 0; i < c->rank; i++)
+    n += (size_t)ckpt_c_snprintf(place + n, sizeof place - n, "%s%llu", i == 0 ? "" : ", ",
+                                 (unsigned long long)c->box[i]);
+  return ckpt_fail(err, CKPT_EFORMAT, ckpt_source_path(s->index->source, c->file), c->name,
+                   "its part at [%s] is in %s too: one of them lies in another shard's place (copy the shards again)",
+                   place, ckpt_source_name(s->index->source, before->file));
 }
 
 static ckpt_status add_tensor(shards *s, const chunk *chunks, uint32_t n, ckpt_error *err) {
@@ -164,6 +182,7 @@ static ckpt_status add_tensor(shards *s, const chunk *chunks, uint32_t n, ckpt_e
       return ckpt_fail(err, CKPT_EFORMAT, ckpt_source_path(s->index->source, c->file), c->name,
                        "%s of %u ax%s, %s of %u in the shards before", ckpt_dtype_name((ckpt_dtype)c->dtype), c->rank,
                        c->rank == 1 ? "is" : "es", ckpt_dtype_name((ckpt_dtype)chunks[0].dtype), rank);
+    if (i > 0) CKPT_TRY(check_alone(s, c, c - 1, err));
     for (uint32_t axis = 0; axis < rank; axis++) {
       if (!ckpt_add_u64(c->box[axis], c->box[rank + axis], &end))
         return ckpt_fail(err, CKPT_EFORMAT, NULL, c->name, "a chunk reaches past 2^64");
@@ -241,10 +260,11 @@ static ckpt_status read_all(shards *s, const ckpt_probe *probe, ckpt_error *err)
   s->index->writer = ckpt_arena_printf(&s->index->arena, "torch.distributed.checkpoint (safetensors, %u shard%s)",
                                        n_shards, ckpt_plural(n_shards));
   CKPT_TRY_ALLOC(s->index->writer, err);
-  return ckpt_index_note_advise(
+  CKPT_TRY(ckpt_index_note_advise(
       ckpt_index_note(s->index, false, err, "full shapes are stored nowhere: taken from %u shard%s to be all of them",
                       n_shards, n_shards == 1 ? ", which has" : "s, which have"),
-      s->index, "%like=MODEL compares them");
+      s->index, "%like=MODEL compares them"));
+  return ckpt_index_note_is(s->index, CKPT_NOTE_DOUBT, NULL, err); /* a lost last shard looks the same */
 }
 
 ckpt_status ckpt_dcp_verify(ckpt_findings *findings, const ckpt_index *index, const ckpt_run_options *run,

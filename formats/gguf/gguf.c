@@ -132,6 +132,7 @@ const ckpt_format ckpt_format_gguf = {
              .typed_metadata = true,
              .presets = true,
              .shards = true,
+             .cut_by_size = true,
              .dtypes = CKPT_GGUF_DTYPES,
              .max_rank = CKPT_GGUF_MAX_RANK},
     .probe = probe,

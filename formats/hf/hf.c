@@ -273,6 +273,7 @@ const ckpt_format ckpt_format_hf = {
     .caps = {.can_write = true,
              .is_folder = true,
              .side_files = true,
+             .cut_by_size = true,
              .dtypes = CKPT_SAFETENSORS_DTYPES,
              .max_rank = CKPT_MAX_RANK},
     .probe = probe,

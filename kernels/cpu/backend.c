@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "kernels/cpu/lora/lora.h"
+#include "kernels/cpu/product/product.h"
 #include "kernels/cpu/quant/quant.h"
 #include "kernels/cpu/sha256/sha256.h"
 #include "kernels/ref/cast/float_format.h"
@@ -158,5 +159,6 @@ const ckpt_backend ckpt_backend_cpu = {.name = "cpu",
                                        .uses_importance = ckpt_uses_importance,
                                        .quantize = ckpt_quant_cpu_quantize,
                                        .dequantize = ckpt_quant_cpu_dequantize,
+                                       .product = ckpt_product_cpu,
                                        .lora = ckpt_lora_cpu,
                                        .hash_leaves = ckpt_sha256_leaves};

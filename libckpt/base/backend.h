@@ -33,6 +33,14 @@ bool ckpt_cast_damages(const ckpt_cast_stats *stats);
 ckpt_status ckpt_cast_refuse(const ckpt_cast_stats *stats, ckpt_dtype to, const char *name, uint64_t n_more,
                              ckpt_error *err);
 
+/* c (m x n) += a (m x k) x b (k x n), of f64. The strides are in elements: from one row to the next, of a also from one
+ * column to the next, so that it may be a transpose; of b and c columns stand together. */
+typedef struct ckpt_product {
+  double *c;
+  const double *a, *b;
+  size_t m, n, k, c_row, a_row, a_column, b_row;
+} ckpt_product;
+
 /* One low-rank update of a matrix of f32: scale * output (n_rows x rank) x input (rank x width), row-major. */
 typedef struct ckpt_lora_update {
   const float *output, *input;
@@ -74,6 +82,8 @@ struct ckpt_backend {
                    const float *importance);
   /* Whole blocks of a block type to f32, exactly. */
   void (*dequantize)(ckpt_dtype dtype, float *dst, const void *src, size_t n_elements);
+  /* Each element sums k in order, without contraction. */
+  void (*product)(const ckpt_product *p);
   /* out = base + sum over updates of scale * product: k in order, no contraction, updates added up in their order from
    * zero before the base is. kernels/ref/lora says in which order squares are summed up. */
   void (*lora)(const ckpt_lora_rows *rows);

@@ -30,6 +30,7 @@ typedef struct ckpt_caps {
   bool typed_metadata; /* numbers and arrays, not texts alone */
   bool presets;        /* tensors have the names and the order that presets of quantization go by */
   bool shards;         /* one file, or several in a folder where the output is one: what split makes of it */
+  bool cut_by_size;    /* a folder's files hold as many tensors as --shard-size lets them */
   bool items;          /* a file is several archives, one after another, and none as a whole */
   bool graph;          /* what computes with the tensors */
   bool ranks;          /* cut among the ranks of a job: what reshard writes and consolidate reads */

@@ -263,7 +263,7 @@ static int compare_texts(const void *a, const void *b) {
 ckpt_status ckpt_index_add_unread(ckpt_index *index, const char *name, ckpt_role role, const char *why,
                                   ckpt_error *err) {
   CKPT_TRY(grow(index, &index->unread, index->n_unread, &index->unread_capacity, sizeof *index->unread, err));
-  ckpt_unread unread = {ckpt_arena_copy(&index->arena, name), ckpt_arena_copy(&index->arena, why), role, false};
+  ckpt_unread unread = {ckpt_arena_copy(&index->arena, name), ckpt_arena_copy(&index->arena, why), role, false, false};
   CKPT_TRY_ALLOC(unread.name, err);
   CKPT_TRY_ALLOC(unread.why, err);
   index->unread[index->n_unread++] = unread;

@@ -63,7 +63,7 @@ typedef enum ckpt_note_kind {
   CKPT_NOTE_UNREAD,     /* what is not read, and why */
   CKPT_NOTE_STATE_LEFT, /* training state that is not carried, or not read: a run cannot go on from a copy */
   CKPT_NOTE_LOADING,    /* what has to be allowed before it can be loaded */
-  CKPT_NOTE_DOUBT       /* what was asked for, and may not be what is meant */
+  CKPT_NOTE_DOUBT       /* what was asked for or guessed, and may not be what is meant */
 } ckpt_note_kind;
 
 /* A remark that belongs to what was opened, not to an error: "also holds pytorch_model.bin". Printed by tools. */
@@ -100,7 +100,8 @@ struct ckpt_graph; /* the format's own */
 typedef struct ckpt_unread {
   const char *name, *why; /* "quantized by channels" */
   ckpt_role role;
-  bool is_kept; /* `whole` has all of it: written with that, it is there */
+  bool is_kept;    /* `whole` has all of it: written with that, it is there */
+  bool is_unknown; /* made by what its framework has not: damage, or another's code */
 } ckpt_unread;
 
 /* How the job that wrote the checkpoint was cut into ranks. */

@@ -37,6 +37,10 @@ part merge 'the adapter into the model: a folder, and the same straight into a p
 run "ckpt merge folder --adapter lora -o merged"
 run "ckpt quantize folder --adapter lora --type Q8_0 -o merged-Q8_0.gguf"
 run "ckpt ppl merged-Q8_0.gguf --against merged -f eval.txt --ctx 256 --max-kl 0.001"
+run "ckpt convert lora --like folder -o lora.gguf"
+run "ckpt hash merged"
+run "ckpt hash folder --adapter lora.gguf"
+run "ckpt extract-lora --base folder --tuned merged --energy 0.999999 -o again --quiet | tail -n 2"
 
 part convert 'to GGUF and back: one digest'
 run "ckpt convert folder -o folder.gguf --dtype f32"

@@ -40,8 +40,8 @@ def reference_digest(path):
     return done.stdout.split()[0]
 
 
-def names(path):
-    return [t["name"] for t in json.loads(ckpt("ls", path, "--json"))["tensors"]]
+def names(path, *options):
+    return [t["name"] for t in json.loads(ckpt("ls", path, "--json", *options))["tensors"]]
 
 
 def skip(why):

@@ -121,15 +121,25 @@ def test_dcp_goes_on(folder):
 
 
 def test_curves(folder):
-    """The committed curves are those of the transformers that is installed: ours follow them (tests/trainer/loop)."""
-    make_training_curves.HERE, make_training_curves.N_STEPS = folder, 6
+    """The installed Trainer and ckpt-train, step by step, for each family; the committed curves are those of the Trainer."""
+    make_training_curves.HERE = folder
     make_training_curves.ARGUMENTS["max_steps"] = 40
     with open(os.path.join(DATA, "curves.json"), encoding="utf-8") as file:
         committed = json.load(file)["curves"]
-    config = make_training_curves.CONFIGS["qwen2"]
-    curve = make_training_curves.train("qwen2", config, make_training_curves.rows())
-    for i, (now, then) in enumerate(zip(curve["steps"], committed["qwen2"]["steps"])):
-        assert abs(now["loss"] - then["loss"]) < 1e-5 * then["loss"], (i, now, then)
+    words = []
+    for key, value in make_training_curves.ARGUMENTS.items():
+        words += [f"--{key}", value]
+    for family, config in make_training_curves.CONFIGS.items():
+        curve = make_training_curves.train(family, config, make_training_curves.rows())
+        log = train(os.path.join(folder, family + "-out"), "--model", os.path.join(folder, family), *words)
+        assert len(curve["steps"]) == len(log) == 40
+        for i, (wanted, got) in enumerate(zip(curve["steps"], log)):
+            where = (family, i, wanted, got)
+            assert abs(got["loss"] - wanted["loss"]) < (1e-5 if i < 10 else 1e-4) * wanted["loss"], where
+            assert abs(got["grad_norm"] - wanted["grad_norm"]) < 1e-4 * wanted["grad_norm"], where
+            assert got["learning_rate"] == wanted["learning_rate"], where
+        for i, (now, then) in enumerate(zip(curve["steps"], committed[family]["steps"])):
+            assert abs(now["loss"] - then["loss"]) < 1e-5 * then["loss"], (family, i, now, then)
 
 
 def test_peft_loads(folder):

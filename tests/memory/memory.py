@@ -6,6 +6,7 @@
 Sparse safetensors files (their bytes are holes) are hashed, cast and converted at several --memory; the peak is what
 the kernel counted for the process. An index may have 400 bytes per tensor, also while it is opened: 1,200 are granted
 there, but a file of one extent per tensor needs less than 400 at any time, and so the smaller limit is tested.
+Models that run have their weights as they are stored, once.
 With CKPT_TEST_FULL: 20 GB, 500,000 tensors, the limit of 1,000,000, and more values of --memory.
 """
 import io
@@ -499,6 +500,54 @@ def check_listing(base):
         problems.append("5,000 tensors of zeros: --json counts %s" % found["n_warnings"])
 
 
+def write_sparse_llama(folder):
+    """A Llama of 100M parameters, all zero, in bf16."""
+    width, inner, vocabulary, n_layers = 768, 2048, 32000, 8
+    config = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": vocabulary, "hidden_size": width,
+              "intermediate_size": inner, "num_hidden_layers": n_layers, "num_attention_heads": 12,
+              "num_key_value_heads": 12, "max_position_embeddings": 2048, "rms_norm_eps": 1e-5}
+    shapes = {"model.embed_tokens": [vocabulary, width], "lm_head": [vocabulary, width], "model.norm": [width]}
+    for i in range(n_layers):
+        at = "model.layers.%d." % i
+        shapes.update((at + "self_attn.%s_proj" % which, [width, width]) for which in "qkvo")
+        shapes.update((at + "mlp.%s_proj" % which, [inner, width]) for which in ("gate", "up"))
+        shapes.update({at + "mlp.down_proj": [width, inner], at + "input_layernorm": [width],
+                       at + "post_attention_layernorm": [width]})
+    header, offset = {}, 0
+    for name, shape in shapes.items():
+        n = 2 * math.prod(shape)
+        header[name + ".weight"] = {"dtype": "BF16", "shape": shape, "data_offsets": [offset, offset + n]}
+        offset += n
+    os.makedirs(folder)
+    text = json.dumps(header).encode()
+    with open(os.path.join(folder, "model.safetensors"), "wb") as f:
+        f.write(len(text).to_bytes(8, "little") + text)
+        f.truncate(8 + len(text) + offset)
+    with open(os.path.join(folder, "config.json"), "w", encoding="utf-8") as f:
+        json.dump(config, f)
+    tokenizer = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "data", "llama-256")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(os.path.join(tokenizer, name), folder)
+    return offset
+
+
+def check_models(base):
+    """A model that runs takes its weights as they are stored, what --plan says besides, and 2 % or 48 MiB."""
+    folder, gguf, out = (os.path.join(base, name) for name in ("llama", "llama.gguf", "logits.safetensors"))
+    n_stored = write_sparse_llama(folder)
+    subprocess.run([CKPT, "quantize", folder, "-o", gguf, "--type", "Q8_0", "--quiet"], check=True, capture_output=True)
+    ids = ",".join(map(str, range(64)))
+    for path, n_bytes in ((folder, n_stored), (gguf, os.path.getsize(gguf))):
+        for dtype in ("f32", "bf16"):
+            arguments = ["logits", path, "--ids", ids, "-o", out, "--dtype", dtype, "--force"]
+            said = subprocess.run([CKPT, *arguments, "--plan", "--json"], capture_output=True, check=True)
+            plan = json.loads(said.stdout)
+            if plan["parameter_bytes"] > n_bytes + MIB:
+                problems.append("%s: %d bytes of parameters, %d are stored" % (path, plan["parameter_bytes"], n_bytes))
+            planned = sum(plan[key + "_bytes"] for key in ("parameter", "activation", "state", "logit"))
+            measure("%s, %s: logits" % (os.path.basename(path), dtype), planned + max(planned // 50, 48 * MIB), *arguments)
+
+
 def check_refusal(base):
     """What cannot fit is refused before anything is written."""
     path = os.path.join(base, "small.safetensors")
@@ -511,7 +560,7 @@ def check_refusal(base):
 def main():
     with tempfile.TemporaryDirectory(prefix="ckpt-memory-") as base:
         for part in (check_budgets, check_growth, check_tensors, check_chunks, check_zero, check_pickles, check_scan,
-                     check_hostile, check_metadata, check_graph, check_fields, check_quantize, check_adapter, check_listing,
+                     check_hostile, check_metadata, check_graph, check_fields, check_quantize, check_adapter, check_listing, check_models,
                      check_refusal):
             part(base)
     for problem in problems:

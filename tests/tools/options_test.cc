@@ -106,6 +106,9 @@ TEST(Options, ModifiersBelongToTheInputBefore) {
   EXPECT_STREQ(ckpt_args_of(before.args, "weights", 0)->text, "model");
   EXPECT_EQ(Message({"--weights", "model", "a", "b", "-o", "out"}),
             "try: --weights stands after the input that it belongs to");
+  EXPECT_EQ(Message({"a", "--weights", "model", "b", "--weights", "model", "--weights", "master", "-o", "out"}),
+            "try: --weights is given 2 times");
+  EXPECT_EQ(Message({"--names", "stored", "a", "--names", "stored", "-o", "out"}), "try: --names is given 2 times");
 }
 
 TEST(Options, CastSplitsAtTheLastEqualsSign) {

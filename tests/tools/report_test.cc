@@ -49,10 +49,10 @@ Output Capture(Print print) {
 
 const char *const kRemedied[] = {"exp_avg 30.4 GB", nullptr}, *const kDropped[] = {"3 objects", nullptr};
 const char *const kLeft[] = {"2 files of training state (a.pt, b.pt)", nullptr};
-const ckpt_said kSaid[] = {{"weights: master f32", CKPT_SAID_NOTE},
-                           {"no config.json, transformers cannot load this folder (--like MODEL)", CKPT_SAID_WARNING},
-                           {"underflow: 1 tensor lost 1 nonzero value to zero", CKPT_SAID_LOSS},
-                           {nullptr, CKPT_SAID_NOTE}};
+const ckpt_said kSaid[] = {{"weights: master f32", false},
+                           {"no config.json, transformers cannot load this folder (--like MODEL)", true},
+                           {"underflow: 1 tensor lost 1 nonzero value to zero", true},
+                           {nullptr, false}};
 
 ckpt_written Written(const char *path) {
   ckpt_written written = {};
@@ -94,10 +94,11 @@ TEST(Report, WrittenAsText) {
             "ckpt: note: weights: master f32\n"
             "ckpt: warning: no config.json, transformers cannot load this folder (--like MODEL)\n"
             "ckpt: warning: underflow: 1 tensor lost 1 nonzero value to zero\n");
-  Args quiet({"--quiet"}); /* hides no loss */
+  Args quiet({"--quiet"}); /* hides notes and rates, no warning */
   EXPECT_EQ(Capture([&] { return ckpt_report_written(quiet.args, &job, outputs, 2); }).err,
             "ckpt: warning: out: not written: exp_avg 30.4 GB (--include all), 3 objects, 2 files of training state "
             "(a.pt, b.pt)\n"
+            "ckpt: warning: no config.json, transformers cannot load this folder (--like MODEL)\n"
             "ckpt: warning: underflow: 1 tensor lost 1 nonzero value to zero\n");
 }
 

@@ -46,9 +46,23 @@ static const ckpt_option *find_short(const ckpt_verb *verb, char letter) {
   return NULL;
 }
 
+/* Whether a verb has the option of this word: "--exclude", "-o". */
+static bool has_word(const ckpt_verb *verb, const char *word) {
+  if (word[1] == '-') return find_long(verb, word + 2, strlen(word + 2)) != NULL;
+  return word[1] != '\0' && word[2] == '\0' && find_short(verb, word[1]) != NULL;
+}
+
 static ckpt_status unknown(const ckpt_walk *walk, const char *word, size_t n) {
-  char typed[64];
+  char typed[64], others[256];
+  size_t n_others = 0;
   snprintf(typed, sizeof typed, "%.*s", (int)(n < 63 ? n : 63), word);
+  for (size_t i = 0; ckpt_verbs[i] != NULL && n_others < sizeof others; i++)
+    if (has_word(ckpt_verbs[i], typed))
+      n_others += (size_t)snprintf(others + n_others, sizeof others - n_others, "%s%s", n_others == 0 ? "" : ", ",
+                                   ckpt_verbs[i]->name);
+  if (n_others != 0)
+    return ckpt_args_fail(walk->args, walk->err, "%s is an option of %s, not of %s", typed, others,
+                          walk->args->verb->name);
   const ckpt_option *option;
   const char *nearest = NULL;
   for (size_t i = 0; (option = ckpt_verb_option(walk->args->verb, i, NULL)) != NULL; i++)
@@ -63,7 +77,7 @@ static ckpt_status unknown(const ckpt_walk *walk, const char *word, size_t n) {
 static bool is_negative_number(const ckpt_option *option, const char *word) {
   const ckpt_option_kind kind = option->kind;
   if (kind != CKPT_OPTION_SIZE && kind != CKPT_OPTION_INTEGER && kind != CKPT_OPTION_COUNT &&
-      kind != CKPT_OPTION_NUMBER)
+      kind != CKPT_OPTION_LENGTH && kind != CKPT_OPTION_NUMBER)
     return false;
   return word[0] == '-' && ((word[1] >= '0' && word[1] <= '9') || word[1] == '.' || strcmp(word, "-inf") == 0);
 }
@@ -139,20 +153,42 @@ static ckpt_status check_counts(const ckpt_args *args, ckpt_error *err) {
   return CKPT_OK;
 }
 
+/* An option that is given may need another: "--partial is for --graph MODEL.onnx". */
+static ckpt_status check_with(const ckpt_args *args, const ckpt_option *option, ckpt_error *err) {
+  if (option->with == NULL || ckpt_args_has(args, option->with)) return CKPT_OK;
+  const ckpt_option *with = find_long(args->verb, option->with, strlen(option->with));
+  const char letter[2] = {with->letter, '\0'};
+  return ckpt_args_fail(args, err, "--%s is for %s%s%s%s", option->name, with->letter == 0 ? "--" : "-",
+                        with->letter == 0 ? with->name : letter, with->metavar == NULL ? "" : " ",
+                        with->metavar == NULL ? "" : with->metavar);
+}
+
+static ckpt_status check_option(const ckpt_args *args, const ckpt_option *option, ckpt_error *err) {
+  const bool is_modifier = (option->flags & CKPT_OPTION_MODIFIER) != 0, is_one = n_paths(args) <= 1;
+  uint32_t at = 0, n = 0, n_most = 0;
+  int64_t last = 0;
+  for (const ckpt_arg *arg; (arg = ckpt_args_next(args, option->name, &at)) != NULL;) {
+    if (is_modifier && arg->after < 0 && !is_one)
+      return ckpt_args_fail(args, err, "--%s stands after the input that it belongs to", option->name);
+    /* A modifier may be given once for each input, anything else once. */
+    const bool is_anywhere = !is_modifier || (is_one && arg->after != CKPT_INPUT_OF_OPTION);
+    const int64_t of = is_anywhere ? 0 : arg->after;
+    n = of == last ? n + 1 : 1;
+    last = of;
+    n_most = n > n_most ? n : n_most;
+  }
+  if (n_most == 0 && (option->flags & CKPT_OPTION_REQUIRED))
+    return ckpt_args_fail(args, err, "%s%s is missing: ckpt %.*s", option->letter == 'o' ? "-o, --" : "--",
+                          option->name, (int)strcspn(args->verb->forms, "\n"), args->verb->forms);
+  if (n_most > 1 && option->kind != CKPT_OPTION_FLAG && !(option->flags & CKPT_OPTION_REPEATED))
+    return ckpt_args_fail(args, err, "--%s is given %u times", option->name, n_most);
+  return n_most == 0 ? CKPT_OK : check_with(args, option, err);
+}
+
 static ckpt_status check_options(const ckpt_args *args, ckpt_error *err) {
   const ckpt_option *option;
-  for (size_t i = 0; (option = ckpt_verb_option(args->verb, i, NULL)) != NULL; i++) {
-    uint32_t at = 0, n = 0;
-    for (const ckpt_arg *arg; (arg = ckpt_args_next(args, option->name, &at)) != NULL; n++)
-      if ((option->flags & CKPT_OPTION_MODIFIER) && arg->after < 0 && n_paths(args) > 1)
-        return ckpt_args_fail(args, err, "--%s stands after the input that it belongs to", option->name);
-    if (n == 0 && (option->flags & CKPT_OPTION_REQUIRED))
-      return ckpt_args_fail(args, err, "%s%s is missing: ckpt %.*s", option->letter == 'o' ? "-o, --" : "--",
-                            option->name, (int)strcspn(args->verb->forms, "\n"), args->verb->forms);
-    /* A modifier may be given once for each input, anything else once. */
-    if (n > 1 && option->kind != CKPT_OPTION_FLAG && !(option->flags & (CKPT_OPTION_REPEATED | CKPT_OPTION_MODIFIER)))
-      return ckpt_args_fail(args, err, "--%s is given %u times", option->name, n);
-  }
+  for (size_t i = 0; (option = ckpt_verb_option(args->verb, i, NULL)) != NULL; i++)
+    CKPT_TRY(check_option(args, option, err));
   return CKPT_OK;
 }
 
@@ -272,7 +308,8 @@ void ckpt_arg_fill(void *member, const ckpt_arg *arg) {
     case CKPT_OPTION_PRESET: *(const ckpt_preset **)member = arg->preset; break;
     case CKPT_OPTION_SIZE: *(uint64_t *)member = arg->size; break;
     case CKPT_OPTION_INTEGER:
-    case CKPT_OPTION_COUNT: *(uint32_t *)member = (uint32_t)arg->size; break;
+    case CKPT_OPTION_COUNT:
+    case CKPT_OPTION_LENGTH: *(uint32_t *)member = (uint32_t)arg->size; break;
     case CKPT_OPTION_NUMBER: *(double *)member = arg->number; break;
     case CKPT_OPTION_CAST: break;
   }

@@ -69,7 +69,7 @@ typedef struct ckpt_arg {
   const char *pattern; /* CAST: what stands before the "=", or NULL */
   int64_t after;       /* number of the input before it (CKPT_INPUT_OF_OPTION: an option's), -1 if none */
   union {
-    uint64_t size; /* SIZE, INTEGER, COUNT */
+    uint64_t size; /* SIZE, INTEGER, COUNT, LENGTH */
     double number;
     ckpt_dtype dtype; /* DTYPE, CAST, TYPE */
     const ckpt_preset *preset;

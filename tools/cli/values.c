@@ -219,12 +219,12 @@ static ckpt_status parse_preset(const ckpt_verb *verb, ckpt_arg *arg, ckpt_arena
 #define STRING_OF(x) #x
 #define STRING(x) STRING_OF(x)
 
-static bool parse_integer(const char *text, uint64_t *value) {
+static bool parse_integer(const char *text, uint64_t max, uint64_t *value) {
   *value = 0;
   for (const char *at = text; *at != '\0'; at++) {
     if (*at < '0' || *at > '9') return false;
     *value = *value * 10 + (uint64_t)(*at - '0');
-    if (*value > CKPT_OPTION_INTEGER_MAX) return false;
+    if (*value > max) return false;
   }
   return *text != '\0';
 }
@@ -257,11 +257,14 @@ ckpt_status ckpt_value_parse(const ckpt_verb *verb, ckpt_arg *arg, ckpt_arena *a
       return bad_value(verb, arg, "a size of 1 byte to 16777215T",
                        " (4096 is bytes; 512M, 1.5G are 1024-based, 5GB is 1000-based)", err);
     case CKPT_OPTION_INTEGER:
-      if (parse_integer(arg->text, &arg->size)) return CKPT_OK;
+      if (parse_integer(arg->text, CKPT_OPTION_INTEGER_MAX, &arg->size)) return CKPT_OK;
       return bad_value(verb, arg, "a whole number from 0 to ", STRING(CKPT_OPTION_INTEGER_MAX), err);
     case CKPT_OPTION_COUNT:
-      if (parse_integer(arg->text, &arg->size) && arg->size != 0) return CKPT_OK;
+      if (parse_integer(arg->text, CKPT_OPTION_INTEGER_MAX, &arg->size) && arg->size != 0) return CKPT_OK;
       return bad_value(verb, arg, "a whole number from 1 to ", STRING(CKPT_OPTION_INTEGER_MAX), err);
+    case CKPT_OPTION_LENGTH:
+      if (parse_integer(arg->text, UINT32_MAX, &arg->size) && arg->size != 0) return CKPT_OK;
+      return bad_value(verb, arg, "a whole number from 1 to 4294967295", "", err);
     case CKPT_OPTION_NUMBER:
       if (parse_number(arg->text, &arg->number)) return CKPT_OK;
       return bad_value(verb, arg, "a number from 0 to 1.8e308", " (0.5, 1e-3)", err);

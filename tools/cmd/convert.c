@@ -29,6 +29,12 @@ const ckpt_verb ckpt_verb_convert = {
         "  ckpt convert llama/ --graph graph.onnx -o llama/model.onnx --link\n"
         "  ckpt convert tuned/ --graph base.onnx --graph-weights base/ -o tuned.onnx\n"
         "\n"
+        "An adapter that PEFT saved becomes llama.cpp's, and the reverse, by the family of its base: the model of "
+        "--like, else the one that the adapter names.\n"
+        "\n"
+        "  ckpt convert lora/ -o lora.gguf\n"
+        "  ckpt convert lora.gguf -o lora/ --like base/\n"
+        "\n"
         "A new key of GGUF metadata is a bool (true, false), a whole number, an f32 (1.5, 1e-5), or text, "
         "optionally in double quotes. A whole number becomes the first of u32, i32, u64 and i64 that holds "
         "it.",

@@ -1,11 +1,13 @@
 /* diff.c - `ckpt diff`: what two checkpoints do not have in common. */
 #include <inttypes.h>
+#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "libckpt/base/error.h"
 #include "libckpt/index/arch.h"
+#include "libckpt/index/config.h"
 #include "libckpt/index/masters.h"
 #include "libckpt/recipe/compare/diff.h"
 #include "libckpt/recipe/compare/hash.h"
@@ -205,6 +207,65 @@ static void write_json(const ckpt_args *args, const ckpt_diff *diff, size_t n_di
   ckpt_emit_end(&json);
 }
 
+/* ---- beside the tensors, which alone it judges --------------------------------------------------------------------
+ */
+
+/* A config as JSON, without what a conversion rewrites; NULL: it is no JSON. */
+static json_t *config_of(const char *text, uint64_t n_bytes) {
+  static const char *const rewritten[] = {"dtype", "torch_dtype", "transformers_version", "_name_or_path"};
+  json_t *config = json_loadb(text, (size_t)n_bytes, 0, NULL);
+  for (size_t i = 0; i < sizeof rewritten / sizeof *rewritten && json_is_object(config); i++)
+    json_object_del(config, rewritten[i]);
+  return config;
+}
+
+static ckpt_status compare_configs(const ckpt_args *args, ckpt_index *a, ckpt_index *b, ckpt_error *err) {
+  const ckpt_side_file *of_a = ckpt_index_side_file(a, "config.json"), *of_b = ckpt_index_side_file(b, "config.json");
+  const char *text_a, *text_b;
+  if (of_a == NULL || of_b == NULL) return CKPT_OK;
+  CKPT_TRY(ckpt_index_side_text(a, of_a, CKPT_CONFIG_MAX_BYTES, &text_a, err));
+  CKPT_TRY(ckpt_index_side_text(b, of_b, CKPT_CONFIG_MAX_BYTES, &text_b, err));
+  json_t *json_a = config_of(text_a, of_a->n_bytes), *json_b = config_of(text_b, of_b->n_bytes);
+  if (json_a == NULL || json_b == NULL || !json_equal(json_a, json_b))
+    ckpt_report_warning(args, "config.json differs: tensors alone are compared");
+  json_decref(json_a);
+  json_decref(json_b);
+  return CKPT_OK;
+}
+
+/* What describes a model, not its file: keys of one that the other lacks, or, where values_too, has with another value.
+ */
+static size_t count_keys(const ckpt_index *of, const ckpt_index *other, bool values_too, const char **first) {
+  size_t n = 0;
+  for (uint32_t i = 0; i < of->n_metadata; i++) {
+    const ckpt_meta *meta = &of->metadata[i], *there = ckpt_index_meta(other, meta->key);
+    if (meta->typed == NULL || strncmp(meta->key, "general.", 8) == 0 || strncmp(meta->key, "quantize.", 9) == 0)
+      continue;
+    if (there != NULL && (!values_too || strcmp(meta->value, there->value) == 0)) continue;
+    if (n++ == 0 && *first == NULL) *first = meta->key;
+  }
+  return n;
+}
+
+static void compare_metadata(const ckpt_args *args, const ckpt_index *a, const ckpt_index *b) {
+  const char *first = NULL;
+  if (strcmp(a->format, b->format) != 0) return;
+  const size_t n = count_keys(a, b, true, &first) + count_keys(b, a, false, &first);
+  if (n != 0)
+    ckpt_report_warning(args, "metadata differs in %zu key%s (%s%s): tensors alone are compared", n, n == 1 ? "" : "s",
+                        first, n == 1 ? "" : ", ...");
+}
+
+static bool has_objects(const ckpt_index *index) { return index->objects != NULL && index->objects->n != 0; }
+
+static void name_objects(const ckpt_args *args, const ckpt_index *a, const ckpt_index *b, const char *include) {
+  const ckpt_index *of = has_objects(a) ? a : b;
+  if (strcmp(include, "model") == 0 || !has_objects(of)) return;
+  const ckpt_object *key = of->objects->items[0];
+  ckpt_report_warning(args, "not compared: objects (%s%s)", key->kind == CKPT_OBJECT_TEXT ? key->text : "...",
+                      of->objects->n == 1 ? "" : ", ...");
+}
+
 /* ---- the verb ---------------------------------------------------------------------------------------------------- */
 
 static bool is_tied_copy(const ckpt_index *index, const ckpt_tensor *tensor) {
@@ -259,20 +320,28 @@ static int report(const ckpt_args *args, const ckpt_diff *diff, const ckpt_input
   return n_different == 0 && is_proven ? CKPT_EXIT_DONE : CKPT_EXIT_FAILED;
 }
 
-/* No tensor against no tensor is equal only where there are none. */
+/* No tensor against no tensor is equal only where there is nothing else. */
 static ckpt_status check_any(const ckpt_diff *diff, ckpt_error *err) {
-  if (diff->n != 0 || diff->a->n_tensors + diff->b->n_tensors == 0) return CKPT_OK;
+  const bool is_empty = diff->a->n_tensors + diff->b->n_tensors == 0;
+  if (diff->n != 0 || (is_empty && !has_objects(diff->a) && !has_objects(diff->b))) return CKPT_OK;
+  if (is_empty)
+    return ckpt_fail(err, CKPT_ENOTFOUND, diff->a->path, NULL,
+                     "nothing to compare: neither it nor %s has a tensor, and objects are not compared", diff->b->path);
   return ckpt_fail(err, CKPT_ENOTFOUND, diff->a->path, NULL,
                    "nothing to compare: neither it nor %s has tensors of --include %s", diff->b->path,
                    diff->options.include);
 }
 
+static ckpt_status report_rest(const ckpt_args *args, ckpt_index *a, ckpt_index *b, const char *include,
+                               ckpt_error *err) {
+  compare_metadata(args, a, b);
+  name_objects(args, a, b, include);
+  return compare_configs(args, a, b, err);
+}
+
 static ckpt_status check_requantize(const ckpt_args *args, ckpt_error *err) {
-  const bool requantizes = ckpt_args_has(args, "requantize");
-  if (requantizes && ckpt_args_has(args, "cast"))
+  if (ckpt_args_has(args, "requantize") && ckpt_args_has(args, "cast"))
     return ckpt_args_fail(args, err, "--requantize compares B as it is stored, --cast does not");
-  if (!requantizes && ckpt_args_has(args, "imatrix"))
-    return ckpt_args_fail(args, err, "--imatrix is for --requantize, which is not there");
   return CKPT_OK;
 }
 
@@ -300,6 +369,8 @@ static int run(ckpt_args *args) {
     proof.allow_overflow = ckpt_args_has(args, "allow-overflow");
     status = ckpt_proving_run(args, &proof, &is_printed, &err);
   }
+  if (status == CKPT_OK && !is_printed)
+    status = report_rest(args, inputs[0].index, inputs[1].index, diff_options.include, &err);
   if (status == CKPT_OK && !is_printed) exit_status = report(args, diff, inputs);
   ckpt_diff_free(diff);
   ckpt_input_close(&inputs[0]);

@@ -52,7 +52,8 @@ const ckpt_verb ckpt_verb_merge = {
     .details =
         "Each merged tensor is base + scale * B x A in f32, rounded once to what is written: the base's dtype or "
         "--dtype. "
-        "The rest is the base's own. DIR is a folder that PEFT saved (LoRA, rsLoRA, DoRA); every tensor in it is used, "
+        "The rest is the base's own. DIR is a folder that PEFT saved (LoRA, rsLoRA, DoRA), or a GGUF adapter; every "
+        "tensor in it is used, "
         "or "
         "refused by name. The order of several adapters changes no byte. Without BASE it is the one that the adapter's "
         "config names. Weights that are tied stay so, or are refused: --tied untie makes two tensors of them. "

@@ -354,7 +354,6 @@ static ckpt_status choose_ctx(job *j, ckpt_error *err) {
   }
   if (ctx != wanted)
     ckpt_report_note(j->args, "windows of %" PRIu64 " tokens, the model's positions (--ctx %" PRIu64 ")", ctx, wanted);
-  if (ctx > UINT32_MAX) return ckpt_args_fail(j->args, err, "--ctx: at most %u", UINT32_MAX);
   j->ctx = (uint32_t)ctx;
   return CKPT_OK;
 }
@@ -363,8 +362,6 @@ static ckpt_status check_options(const ckpt_args *args, ckpt_error *err) {
   CKPT_TRY(ckpt_device_check(ckpt_args_text(args, "device", NULL), err));
   if (ckpt_args_has(args, "stride") && strcmp(ckpt_args_text(args, "scoring", "llama"), "hf") != 0)
     return ckpt_args_fail(args, err, "--stride is for --scoring hf");
-  if (ckpt_args_size(args, "stride", 0) > UINT32_MAX || ckpt_args_size(args, "chunks", 0) > UINT32_MAX)
-    return ckpt_args_fail(args, err, "--stride and --chunks: at most %u", UINT32_MAX);
   return CKPT_OK;
 }
 

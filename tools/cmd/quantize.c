@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "libckpt/base/error.h"
+#include "libckpt/base/text.h"
 #include "tools/report/input.h"
 #include "tools/report/report.h"
 #include "tools/report/writing.h"
@@ -41,11 +42,16 @@ static ckpt_status take_targets(ckpt_writing *writing, ckpt_args *args, ckpt_err
   CKPT_TRY_ALLOC(targets, err);
   for (uint32_t k = 0; k < n_outputs; k++) {
     const bool is_of_type = is_typed(outputs, k, has_placeholder);
-    if (!is_of_type) targets[n++] = (ckpt_convert_target){.path = outputs[k], .shard_size = writing->target.shard_size};
+    if (!is_of_type) targets[n++] = (ckpt_convert_target){.path = outputs[k]};
     for (uint32_t i = 0, at = 0; i < n_types && is_of_type; i++, n++) {
       targets[n] = (ckpt_convert_target){.preset = ckpt_args_next(args, "type", &at)->preset};
       CKPT_TRY(fill_in(&targets[n].path, args, outputs[k], targets[n].preset, err));
     }
+  }
+  for (uint32_t i = 0; i < n; i++) {
+    targets[i].shard_size = writing->target.shard_size;
+    if (targets[i].preset != NULL && targets[i].shard_size != 0 && ckpt_text_ends(targets[i].path, "/"))
+      targets[i].to = "gguf"; /* in shards */
   }
   writing->targets = targets;
   writing->n_targets = n;
@@ -77,7 +83,8 @@ const ckpt_verb ckpt_verb_quantize = {
         "checkpoint of a family that has rules for GGUF (--like MODEL where it has no config.json), or a GGUF model. "
         "It is "
         "read once, whatever the number of types; a further -o without {type} is the model itself: a folder in its "
-        "stored dtypes, a .gguf in the dtype of its matrices. A preset is a mixture: it gives some tensors more bits "
+        "stored dtypes, a .gguf in the dtype of its matrices. With --shard-size, -o FOLDER/ gets shards. A preset is a "
+        "mixture: it gives some tensors more bits "
         "than others, by "
         "llama.cpp's rules. A row that is no whole number of blocks is an error unless --allow-fallback, and types of "
         "very few bits need an importance matrix.\n\n"

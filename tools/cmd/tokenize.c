@@ -47,7 +47,6 @@ static ckpt_status check(const ckpt_args *args, ckpt_error *err) {
   const bool has_file = ckpt_args_has(args, "file");
   if (has_file && args->n_inputs != 0) return ckpt_args_fail(args, err, "a text is given, and -f too");
   if (!has_file && args->n_inputs == 0) return ckpt_args_fail(args, err, "no text is given (TEXT, or -f FILE)");
-  if (!has_file && ckpt_args_has(args, "lines")) return ckpt_args_fail(args, err, "--lines is for -f FILE");
   return CKPT_OK;
 }
 

@@ -26,8 +26,6 @@ static ckpt_status check_args(ckpt_verification *v, ckpt_error *err) {
     if (ckpt_args_has(v->args, "headers") && ckpt_args_has(v->args, payload[i]))
       return ckpt_args_fail(v->args, err, "--headers reads no tensor, --%s needs them", payload[i]);
   const ckpt_arg *moved = ckpt_args_get(v->args, "input");
-  if (moved != NULL && !ckpt_args_has(v->args, "receipt"))
-    return ckpt_args_fail(v->args, err, "--input %s is for --receipt, whose inputs it finds", moved->text);
   if (moved != NULL && strchr(moved->text, '=') == NULL)
     return ckpt_args_fail(v->args, err, "--input '%s' is not OLD=NEW", moved->text);
   v->has_digest = digest != NULL;
@@ -300,13 +298,20 @@ static ckpt_status say_not_compared(ckpt_verification *v, const char *include, c
 static ckpt_status say_unproven(ckpt_verification *v, const char *include, bool is_proven, bool has_crc,
                                 ckpt_error *err) {
   bool has_digest = v->has_digest || ckpt_args_has(v->args, "manifest");
-  const ckpt_name_list unread = ckpt_unread_list(v->input.index, "all", false);
+  const ckpt_index *index = v->input.index;
+  ckpt_name_list unread = {.n = 0};
+  for (uint32_t i = 0; i < index->n_unread; i++)
+    if (!index->unread[i].is_unknown) ckpt_name_list_add(&unread, index->unread[i].name); /* others are problems */
   if (unread.n != 0)
     CKPT_TRY(ckpt_findings_add(&v->findings, err, CKPT_UNPROVEN, NULL, NULL, "values: %zu tensor%s not read (%s)",
                                unread.n, unread.n == 1 ? " is" : "s are", unread.text));
   if (ckpt_args_has(v->args, "headers"))
     return ckpt_findings_add(&v->findings, err, CKPT_UNPROVEN, NULL, NULL,
                              "values: tensor bytes were not read (--headers)");
+  if (index->graph != NULL && !is_proven)
+    CKPT_TRY(ckpt_findings_add(&v->findings, err, CKPT_UNPROVEN, NULL, NULL,
+                               "graph: its nodes (%llu), inputs and outputs are in no digest (--sums proves them)",
+                               (unsigned long long)index->n_nodes));
   bool is_cast = v->cast != CKPT_DTYPE_NONE,
        has_others = v->has_digest || ckpt_args_has(v->args, "receipt") || ckpt_args_has(v->args, "sums");
   if (has_digest) CKPT_TRY(say_not_compared(v, include, err));

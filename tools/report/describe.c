@@ -146,13 +146,13 @@ static ckpt_status describe_like(const ckpt_described *d, const ckpt_output *out
 }
 
 /* A line about an output, which it names where there are several. */
-static ckpt_status add_said(const ckpt_described *d, const ckpt_output *output, ckpt_said **next,
-                            ckpt_said_weight weight, const char *text, ckpt_error *err) {
+static ckpt_status add_said(const ckpt_described *d, const ckpt_output *output, ckpt_said **next, bool is_warning,
+                            const char *text, ckpt_error *err) {
   if (text != NULL && d->plan->n_outputs > 1) {
     text = ckpt_arena_printf(d->arena, "%s: %s", output->path, text);
     CKPT_TRY_ALLOC(text, err);
   }
-  if (text != NULL) *(*next)++ = (ckpt_said){text, weight};
+  if (text != NULL) *(*next)++ = (ckpt_said){text, is_warning};
   return CKPT_OK;
 }
 
@@ -169,7 +169,7 @@ static ckpt_status describe_quantized(const ckpt_described *d, const ckpt_output
                           ckpt_plural(q->n_fallbacks), first->name, ckpt_dtype_name(first->wanted),
                           ckpt_dtype_name(first->dtype), "its rows are no whole blocks");
     CKPT_TRY_ALLOC(note, err);
-    CKPT_TRY(add_said(d, output, next, CKPT_SAID_WARNING, note, err));
+    CKPT_TRY(add_said(d, output, next, true, note, err));
   }
   if (q->n_unweighted == 0) return CKPT_OK;
   size_t at = 0;
@@ -179,7 +179,7 @@ static ckpt_status describe_quantized(const ckpt_described *d, const ckpt_output
                                        q->n_unweighted, q->n_unweighted == 1 ? " is" : "s are", names,
                                        q->n_unweighted > 3 ? ", ..." : "");
   CKPT_TRY_ALLOC(note, err);
-  return add_said(d, output, next, CKPT_SAID_WARNING, note, err);
+  return add_said(d, output, next, true, note, err);
 }
 
 /* Whether a cast rule matches tensors of the input, and none of them holds floats: it casts nothing. */
@@ -246,43 +246,42 @@ static ckpt_status describe_notes(const ckpt_described *d, const ckpt_output *ou
   char text[1536];
   if (output == d->plan->outputs && d->input->index->weights_note != 0) {
     CKPT_TRY_ALLOC(note = ckpt_arena_copy(d->arena, ckpt_report_weights(d->input->index, text, sizeof text)), err);
-    *next++ = (ckpt_said){note, CKPT_SAID_NOTE};
+    *next++ = (ckpt_said){note, false};
   }
   if (output == d->plan->outputs) {
     CKPT_TRY(describe_idle(d, &note, err));
-    if (note != NULL) *next++ = (ckpt_said){note, CKPT_SAID_WARNING};
+    if (note != NULL) *next++ = (ckpt_said){note, true};
   }
   if (strcmp(output->format->name, "hf") == 0 && !holds_config(output))
-    CKPT_TRY(add_said(d, output, &next, CKPT_SAID_WARNING,
-                      "no config.json, transformers cannot load this folder (--like MODEL)", err));
+    CKPT_TRY(
+        add_said(d, output, &next, true, "no config.json, transformers cannot load this folder (--like MODEL)", err));
   if (output->format->caps.typed_metadata && ckpt_index_metadata(output->described, CKPT_GGUF_ARCHITECTURE) == NULL)
-    CKPT_TRY(add_said(d, output, &next, CKPT_SAID_WARNING,
-                      "no " CKPT_GGUF_ARCHITECTURE ", llama.cpp cannot load this file", err));
+    CKPT_TRY(add_said(d, output, &next, true, "no " CKPT_GGUF_ARCHITECTURE ", llama.cpp cannot load this file", err));
   if (output->is_of_none)
-    CKPT_TRY(add_said(d, output, &next, CKPT_SAID_NOTE,
+    CKPT_TRY(add_said(d, output, &next, false,
                       "no digest, for none of its tensors is the model's (ckpt hash --include all)", err));
   for (uint32_t i = 0; i < n_notes; i++) {
     const ckpt_note *from = &output->described->notes[i];
     CKPT_TRY_ALLOC(note = ckpt_arena_copy(d->arena, ckpt_report_note_text(from, from->text, text, sizeof text)), err);
-    CKPT_TRY(add_said(d, output, &next, ckpt_note_is_warning(from) ? CKPT_SAID_WARNING : CKPT_SAID_NOTE, note, err));
+    CKPT_TRY(add_said(d, output, &next, ckpt_note_is_warning(from), note, err));
   }
-  CKPT_TRY(add_said(d, output, &next, CKPT_SAID_NOTE, output->layout.note, err));
+  CKPT_TRY(add_said(d, output, &next, false, output->layout.note, err));
   const char *architecture = holds_config(output) ? output->described->architecture : "";
   CKPT_TRY(ckpt_arch_unstated_tie(output->described, architecture, d->arena, &note, err));
   if (note != NULL) CKPT_TRY_ALLOC(note = ckpt_arena_printf(d->arena, "%s (--like MODEL)", note), err);
-  CKPT_TRY(add_said(d, output, &next, CKPT_SAID_NOTE, note, err));
+  CKPT_TRY(add_said(d, output, &next, false, note, err));
   CKPT_TRY(describe_renamed(d, output, &note, err));
-  CKPT_TRY(add_said(d, output, &next, CKPT_SAID_NOTE, note, err));
+  CKPT_TRY(add_said(d, output, &next, false, note, err));
   CKPT_TRY(describe_stale(d, output, &note, err));
-  CKPT_TRY(add_said(d, output, &next, CKPT_SAID_WARNING, note, err));
+  CKPT_TRY(add_said(d, output, &next, true, note, err));
   CKPT_TRY(describe_like(d, output, &note, err));
-  CKPT_TRY(add_said(d, output, &next, CKPT_SAID_WARNING, note, err));
+  CKPT_TRY(add_said(d, output, &next, true, note, err));
   CKPT_TRY(describe_updates(d, output, written, &note, err));
-  CKPT_TRY(add_said(d, output, &next, CKPT_SAID_NOTE, note, err));
+  CKPT_TRY(add_said(d, output, &next, false, note, err));
   CKPT_TRY(describe_underflow(d, output, written, &note, err));
-  CKPT_TRY(add_said(d, output, &next, CKPT_SAID_LOSS, note, err));
+  CKPT_TRY(add_said(d, output, &next, true, note, err));
   CKPT_TRY(describe_overflow(d, output, &note, err));
-  CKPT_TRY(add_said(d, output, &next, CKPT_SAID_LOSS, note, err));
+  CKPT_TRY(add_said(d, output, &next, true, note, err));
   return describe_quantized(d, output, &next, err);
 }
 

@@ -41,7 +41,7 @@ ckpt_status ckpt_input_open_imatrix(ckpt_index **out, const ckpt_args *args, ckp
 
 void ckpt_input_close(ckpt_input *input); /* a zeroed one is fine */
 
-/* Prints the index's notes to stderr, unless --quiet. A writing verb has closing lines for the weights and for what no
+/* Prints the notes of the index to stderr. A writing verb has closing lines for the weights and for what no
  * copy has instead. */
 void ckpt_input_print_notes(const ckpt_args *args, const ckpt_input *input);
 

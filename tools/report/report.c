@@ -89,26 +89,27 @@ static void keep_note(ckpt_noted *noted, const char *text) {
     noted->texts[noted->n++] = copy;
 }
 
-static void say(const ckpt_args *args, const char *head, const char *format, va_list list) {
+static const char note_head[] = "ckpt: note: ", warning_head[] = "ckpt: warning: ";
+
+/* With --quiet remarks alone are left out: a warning is what a script must not miss. */
+static void say(const ckpt_args *args, bool is_warning, const char *format, va_list list) {
   char text[2048];
   vsnprintf(text, sizeof text, format, list);
   keep_note(args->noted, text);
-  if (!ckpt_args_has(args, "quiet")) print_line(head, text);
+  if (is_warning || !ckpt_args_has(args, "quiet")) print_line(is_warning ? warning_head : note_head, text);
 }
-
-static const char note_head[] = "ckpt: note: ", warning_head[] = "ckpt: warning: ";
 
 void ckpt_report_note(const ckpt_args *args, const char *format, ...) {
   va_list list;
   va_start(list, format);
-  say(args, note_head, format, list);
+  say(args, false, format, list);
   va_end(list);
 }
 
 void ckpt_report_warning(const ckpt_args *args, const char *format, ...) {
   va_list list;
   va_start(list, format);
-  say(args, warning_head, format, list);
+  say(args, true, format, list);
   va_end(list);
 }
 
@@ -202,7 +203,7 @@ static void print_sizes(const ckpt_written *outputs, size_t n) {
   }
 }
 
-/* What is lost is said even where nothing else is. */
+/* Warnings, and what is lost, are said even where nothing else is. */
 static void print_closing(const ckpt_job *job, const ckpt_written *outputs, size_t n, bool is_quiet) {
   uint64_t n_bytes = 0;
   for (size_t i = 0; i < n; i++) n_bytes += outputs[i].n_bytes;
@@ -216,8 +217,7 @@ static void print_closing(const ckpt_job *job, const ckpt_written *outputs, size
   for (size_t i = 0; i < n; i++) {
     ckpt_report_dropped(stderr, warning_head, &outputs[i], n > 1);
     for (const ckpt_said *said = outputs[i].said; said != NULL && said->text != NULL; said++)
-      if (!is_quiet || said->weight == CKPT_SAID_LOSS)
-        print_line(said->weight == CKPT_SAID_NOTE ? note_head : warning_head, said->text);
+      if (!is_quiet || said->is_warning) print_line(said->is_warning ? warning_head : note_head, said->text);
   }
 }
 

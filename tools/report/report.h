@@ -25,14 +25,14 @@ int ckpt_report_error(const ckpt_args *args, const ckpt_error *err);
 void ckpt_report_no_trace(const ckpt_args *args);
 
 /* A line `ckpt: note: <text>` on stderr, unless --quiet; kept for --json in any case. Of the second kind `ckpt:
- * warning: <text>`, where something was lost or guessed, or may not be what the user means. */
+ * warning: <text>`, with --quiet too: something was lost or guessed, or may not be what the user means. */
 void ckpt_report_note(const ckpt_args *args, const char *format, ...) CKPT_PRINTF(2, 3);
 void ckpt_report_warning(const ckpt_args *args, const char *format, ...) CKPT_PRINTF(2, 3); /* as above */
 
 /* One or the other, `<path>: <message>` with what to do about it; message is the note's text, or its message. */
 void ckpt_report_note_of(const ckpt_args *args, const char *path, const ckpt_note *note, const char *message);
 
-/* Warns, with --quiet too, of a tensor or record that is not as it was written, and read all the same; args: the verb's
+/* Warns of a tensor or record that is not as it was written, and read all the same; args: the verb's
  * (ckpt_args). */
 void ckpt_report_corrupt(void *args, const ckpt_error *damage);
 
@@ -45,11 +45,10 @@ typedef struct ckpt_underflowed {
   uint64_t n; /* of its values */
 } ckpt_underflowed;
 
-/* A line about an output. A loss is said with --quiet too. */
-typedef enum ckpt_said_weight { CKPT_SAID_NOTE, CKPT_SAID_WARNING, CKPT_SAID_LOSS } ckpt_said_weight;
+/* A line about an output. */
 typedef struct ckpt_said {
   const char *text; /* NULL ends a list */
-  ckpt_said_weight weight;
+  bool is_warning;  /* else a note */
 } ckpt_said;
 
 /* A tensor that adapters updated. */

@@ -51,9 +51,9 @@ static bool names_shardable(const char *path) {
   return format != NULL && (format->caps.shards || strcmp(format->name, "safetensors") == 0);
 }
 
-/* Whether an output of quantize is the model itself, in whatever form. */
-static bool is_plain(const ckpt_writing *w, const ckpt_convert_target *target) {
-  return w->quantizes && target->preset == NULL;
+/* Whether an output of quantize may be a folder: the model itself, in whatever form, and shards. */
+static bool may_be_folder(const ckpt_writing *w, const ckpt_convert_target *target) {
+  return w->quantizes && (target->preset == NULL || target->to != NULL);
 }
 
 /* The outputs as given, but a folder before what is written into it. */
@@ -69,9 +69,10 @@ static ckpt_status make_targets(job *j, uint32_t *n_targets, ckpt_error *err) {
     ckpt_convert_target target = w->targets != NULL ? w->targets[i] : w->target;
     if (w->targets == NULL) target.path = outputs[i];
     if (w->is_split) CKPT_TRY(cut(j, &target, err));
-    if (w->is_one_file && !is_plain(w, &target) && !names_shardable(target.path))
-      return ckpt_args_fail(j->args, err, "writes one file, and %s is not named as one (%s)", target.path,
-                            w->quantizes ? "*.gguf" : "*.safetensors or *.gguf");
+    if (w->is_one_file && !may_be_folder(w, &target) && !names_shardable(target.path))
+      return ckpt_args_fail(
+          j->args, err, "writes one file, and %s is not named as one (%s)", target.path,
+          w->quantizes ? "*.gguf; shards go to FOLDER/ with --shard-size" : "*.safetensors or *.gguf");
     uint32_t at = 0;
     while (at < i && ckpt_path_below(target.path, j->targets[at].path) == NULL) at++;
     memmove(j->targets + at + 1, j->targets + at, (i - at) * sizeof *j->targets);
@@ -87,8 +88,6 @@ static ckpt_status open_graph(job *j, ckpt_error *err) {
                                      .stored_names = ckpt_args_of(j->args, "names", 0) != NULL};
   const char *path = j->writing->selection.graph;
   const char *old = j->writing->selection.graph_weights;
-  if (path == NULL && (old != NULL || j->writing->selection.partial))
-    return ckpt_args_fail(j->args, err, "%s is for --graph MODEL", old != NULL ? "--graph-weights" : "--partial");
   if (path == NULL) return CKPT_OK;
   if (old != NULL) CKPT_TRY(ckpt_open(&j->graph_weights, old, &options, err));
   if (j->input.like != NULL) return ckpt_args_fail(j->args, err, "--like with --graph: the graph's model is the one");
@@ -190,7 +189,7 @@ static ckpt_status check_forms(const job *j, ckpt_error *err) {
     if (strcmp(output->path, "-") == 0)
       return ckpt_args_fail(j->args, err, "-o - : a checkpoint cannot be written to stdout (./- is a file named -)");
     const ckpt_format *named = ckpt_format_of_suffix(output->path);
-    if (j->writing->is_one_file && !is_plain(j->writing, &j->targets[i]) && output->options.is_folder)
+    if (j->writing->is_one_file && !may_be_folder(j->writing, &j->targets[i]) && output->options.is_folder)
       return ckpt_args_fail(j->args, err, "writes one file, and %s would be a folder (name it *.safetensors or *.gguf)",
                             output->path);
     CKPT_TRY(check_same_names(j, output, err));

@@ -114,8 +114,22 @@ static ckpt_status end_checks(const moments *m, ckpt_error *err) {
   return status;
 }
 
+ckpt_status ckpt_state_load_weights(ckpt_sharded *s, const ckpt_index *index, ckpt_error *err) {
+  if (s->own == NULL) return ckpt_model_load(s->host.weights, s->model, index, NULL, NULL, err);
+  ckpt_parameter_place *places = calloc((size_t)s->model->n_parameters + 1, sizeof *places);
+  CKPT_TRY_ALLOC(places, err);
+  for (uint32_t i = 0; i < s->model->n_parameters; i++)
+    places[i] = (ckpt_parameter_place){.weights = s->own + s->pieces[i].local,
+                                       .is_part = true,
+                                       .first = s->pieces[i].flat - s->model->parameters[i].offset,
+                                       .n = s->pieces[i].n};
+  const ckpt_status status = ckpt_model_load_places(places, s->model, index, NULL, NULL, err);
+  free(places);
+  return status;
+}
+
 ckpt_status ckpt_state_load(ckpt_sharded *s, const ckpt_index *index, ckpt_error *err) {
-  CKPT_TRY(ckpt_model_load(s->host.weights, s->model, index, NULL, NULL, err));
+  CKPT_TRY(ckpt_state_load_weights(s, index, err));
   moments m = {.index = index, .tensors = calloc(2 * (size_t)s->model->n_parameters + 1, sizeof *m.tensors)};
   CKPT_TRY_ALLOC(m.tensors, err);
   ckpt_status status = find_moments(&m, s, err);

@@ -1,5 +1,5 @@
-/* state.c - see state.h. The source's files: 0 the weights, 1 the step, then the moments of each rank, then what is
- * carried. */
+/* state.c - see state.h. The source's files: 0 the weights where they are whole, 1 the step, then the moments and the
+ * weights' shards of each rank, then what is carried. */
 #include "trainer/checkpoint/state.h"
 
 #include <math.h>
@@ -11,6 +11,7 @@
 #include "libckpt/index/arch.h"
 
 enum { FILE_WEIGHTS, FILE_STEP, FILE_RANKS };
+enum { KIND_EXP_AVG, KIND_EXP_AVG_SQ, KIND_WEIGHTS }; /* files of each rank */
 
 /* ---- the source -------------------------------------------------------------------------------------------------- */
 
@@ -45,7 +46,8 @@ static ckpt_status declare(ckpt_source *source, memory *m, const char *name, con
 }
 
 static ckpt_status declare_all(ckpt_source *source, memory *m, const ckpt_state_parts *p, ckpt_error *err) {
-  CKPT_TRY(declare(source, m, "weights", p->weights, p->model->n_flat * sizeof(float), err));
+  const uint64_t n_weights = p->weights == NULL ? 0 : p->model->n_flat * sizeof(float);
+  CKPT_TRY(declare(source, m, "weights", p->weights, n_weights, err));
   CKPT_TRY(declare(source, m, "step", &m->step, sizeof m->step, err));
   const uint32_t n_holders = p->stage == 0 ? 1 : p->n_ranks;
   for (uint32_t r = 0; r < n_holders; r++) {
@@ -55,6 +57,8 @@ static ckpt_status declare_all(ckpt_source *source, memory *m, const ckpt_state_
     CKPT_TRY(declare(source, m, name, s->host.exp_avg, s->n_local * sizeof(float), err));
     ckpt_c_snprintf(name, sizeof name, "rank %u exp_avg_sq", r);
     CKPT_TRY(declare(source, m, name, s->host.exp_avg_sq, s->n_local * sizeof(float), err));
+    ckpt_c_snprintf(name, sizeof name, "rank %u weights", r);
+    CKPT_TRY(declare(source, m, name, s->own, s->own == NULL ? 0 : s->n_local * sizeof(float), err));
   }
   for (uint32_t i = 0; i < p->n_carried; i++)
     CKPT_TRY(declare(source, m, p->carried[i].name, p->carried[i].bytes, p->carried[i].n_bytes, err));
@@ -62,7 +66,7 @@ static ckpt_status declare_all(ckpt_source *source, memory *m, const ckpt_state_
 }
 
 static ckpt_status new_source(ckpt_source **out, const ckpt_state_parts *p, ckpt_error *err) {
-  const size_t n = FILE_RANKS + 2 * (size_t)p->n_ranks + p->n_carried;
+  const size_t n = FILE_RANKS + 3 * (size_t)p->n_ranks + p->n_carried;
   memory *m = calloc(1, sizeof *m + n * sizeof m->files[0]);
   CKPT_TRY_ALLOC(m, err);
   m->step = (float)p->progress->n_updates;
@@ -76,12 +80,31 @@ static ckpt_status new_source(ckpt_source **out, const ckpt_state_parts *p, ckpt
 
 /* ---- tensors ----------------------------------------------------------------------------------------------------- */
 
-static ckpt_status add_parameter(ckpt_index *index, const ckpt_parameter *p, ckpt_error *err) {
-  const ckpt_extent extent = {
+/* What a tensor is of that lies in the pieces of those that hold it. */
+static uint32_t extents_of(ckpt_extent *extents, const ckpt_state_parts *parts, uint32_t i, uint32_t kind) {
+  const uint32_t n_holders = parts->stage == 0 ? 1 : parts->n_ranks;
+  uint32_t n = 0;
+  for (uint32_t r = 0; r < n_holders; r++) {
+    const ckpt_shard_piece *piece = &parts->ranks[r]->pieces[i];
+    if (piece->n == 0) continue;
+    extents[n++] = (ckpt_extent){.file = FILE_RANKS + 3 * r + kind,
+                                 .offset = piece->local * sizeof(float),
+                                 .n_stored = piece->n * sizeof(float),
+                                 .start = piece->flat - parts->model->parameters[i].offset,
+                                 .count = piece->n};
+  }
+  return n;
+}
+
+static ckpt_status add_parameter(ckpt_index *index, const ckpt_state_parts *parts, uint32_t i, ckpt_extent *extents,
+                                 ckpt_error *err) {
+  const ckpt_parameter *p = &parts->model->parameters[i];
+  uint32_t number, n = p->n_elements != 0;
+  extents[0] = (ckpt_extent){
       .offset = p->offset * sizeof(float), .n_stored = p->n_elements * sizeof(float), .count = p->n_elements};
-  uint32_t number;
-  CKPT_TRY(ckpt_index_add(index, p->name, strlen(p->name), CKPT_F32, p->rank, p->shape, CKPT_ROLE_PARAMETER, &extent,
-                          p->n_elements != 0, &number, err));
+  if (parts->weights == NULL) n = extents_of(extents, parts, i, KIND_WEIGHTS);
+  CKPT_TRY(ckpt_index_add(index, p->name, strlen(p->name), CKPT_F32, p->rank, p->shape, CKPT_ROLE_PARAMETER, extents, n,
+                          &number, err));
   return p->tied_name == NULL ? CKPT_OK : ckpt_index_alias(index, number, p->tied_name, err);
 }
 
@@ -89,17 +112,7 @@ static ckpt_status add_parameter(ckpt_index *index, const ckpt_parameter *p, ckp
 static ckpt_status add_moment(ckpt_index *index, const ckpt_state_parts *parts, uint32_t i, bool is_second,
                               ckpt_extent *extents, ckpt_error *err) {
   const ckpt_parameter *p = &parts->model->parameters[i];
-  const uint32_t n_holders = parts->stage == 0 ? 1 : parts->n_ranks;
-  uint32_t n = 0;
-  for (uint32_t r = 0; r < n_holders; r++) {
-    const ckpt_shard_piece *piece = &parts->ranks[r]->pieces[i];
-    if (piece->n == 0) continue;
-    extents[n++] = (ckpt_extent){.file = FILE_RANKS + 2 * r + is_second,
-                                 .offset = piece->local * sizeof(float),
-                                 .n_stored = piece->n * sizeof(float),
-                                 .start = piece->flat - p->offset,
-                                 .count = piece->n};
-  }
+  const uint32_t n = extents_of(extents, parts, i, is_second ? KIND_EXP_AVG_SQ : KIND_EXP_AVG);
   const char *name =
       ckpt_arena_printf(&index->arena, CKPT_STATE_PREFIX "%s.%s", p->name, is_second ? "exp_avg_sq" : "exp_avg");
   CKPT_TRY_ALLOC(name, err);
@@ -116,12 +129,12 @@ static ckpt_status add_step(ckpt_index *index, const ckpt_parameter *p, ckpt_err
 
 static ckpt_status add_tensors(ckpt_index *index, const ckpt_state_parts *p, ckpt_error *err) {
   const ckpt_model *model = p->model;
-  for (uint32_t i = 0; i < model->n_parameters; i++) CKPT_TRY(add_parameter(index, &model->parameters[i], err));
-  if (!p->has_optimizer) return CKPT_OK;
   ckpt_extent *extents = calloc(p->n_ranks, sizeof *extents);
   CKPT_TRY_ALLOC(extents, err);
   ckpt_status status = CKPT_OK;
-  for (uint32_t i = 0; i < model->n_parameters && status == CKPT_OK; i++) {
+  for (uint32_t i = 0; i < model->n_parameters && status == CKPT_OK; i++)
+    status = add_parameter(index, p, i, extents, err);
+  for (uint32_t i = 0; i < model->n_parameters && status == CKPT_OK && p->has_optimizer; i++) {
     status = add_moment(index, p, i, false, extents, err);
     if (status == CKPT_OK) status = add_moment(index, p, i, true, extents, err);
     if (status == CKPT_OK) status = add_step(index, &model->parameters[i], err);

@@ -37,7 +37,7 @@ typedef struct ckpt_state_parts {
   const ckpt_model *model;
   const ckpt_sharded *const *ranks; /* of every rank */
   uint32_t n_ranks, stage;
-  const float *weights; /* whole */
+  const float *weights; /* whole; NULL: the ranks have shards */
   const ckpt_progress_state *progress;
   const ckpt_group_settings *settings;
   const ckpt_carried *carried;
@@ -50,6 +50,9 @@ ckpt_status ckpt_state_index(ckpt_index **out, const ckpt_state_parts *parts, ck
 
 /* What a checkpoint that was opened says of where its run was. EFORMAT: it is none of ours, with what it lacks. */
 ckpt_status ckpt_state_progress(ckpt_progress_state *out, const ckpt_index *index, ckpt_arena *arena, ckpt_error *err);
+
+/* Fills a rank's weights, or its shards of them, from a checkpoint of any format. Fails as ckpt_model_load. */
+ckpt_status ckpt_state_load_weights(ckpt_sharded *sharded, const ckpt_index *index, ckpt_error *err);
 
 /* Fills a rank's weights and moments from a checkpoint of any number of ranks: its own pieces of the moments, and all
  * weights. ENOTFOUND, EFORMAT with the tensor's name; EDIFFERENT: a record is not as its checksum says. */

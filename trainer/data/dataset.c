@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <glob.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -309,22 +310,66 @@ static ckpt_status read_block(const ckpt_dataset *d, uint64_t index, ckpt_sample
   return CKPT_OK;
 }
 
+/* Rows are counted by threads, a range of them at a time. */
+enum { RANGE_ROWS = 256, MAX_COUNTERS = 32 };
+
+typedef struct counting {
+  ckpt_dataset *dataset;
+  pthread_mutex_t mutex;
+  uint64_t next;    /* the first row of the next range */
+  uint64_t n_whole; /* rows before the first that cannot be read: those behind it do not matter */
+  ckpt_status status;
+  ckpt_error error; /* of that row */
+} counting;
+
+static ckpt_status count_row(ckpt_dataset *d, uint64_t row, ckpt_sample *sample, ckpt_error *err) {
+  const data_file *file = file_of(d, row);
+  sample->n = 0;
+  if (file->kind != FILE_TOKENS) CKPT_TRY(read_line(d, row, sample, 0, err));
+  d->before[row + 1] = file->kind == FILE_TOKENS ? (row_end(d, file, row) - d->rows[row]) / file->width : sample->n;
+  return CKPT_OK;
+}
+
+static void *count_ranges(void *arg) {
+  counting *c = arg;
+  ckpt_sample sample = {0};
+  ckpt_error err = {0};
+  pthread_mutex_lock(&c->mutex);
+  while (c->next < c->n_whole) {
+    uint64_t row = c->next;
+    const uint64_t end = c->n_whole - row < RANGE_ROWS ? c->n_whole : row + RANGE_ROWS;
+    ckpt_status status = CKPT_OK;
+    c->next = end;
+    pthread_mutex_unlock(&c->mutex);
+    for (; row < end && status == CKPT_OK; row++) status = count_row(c->dataset, row, &sample, &err);
+    pthread_mutex_lock(&c->mutex);
+    if (status == CKPT_OK || row > c->n_whole) continue;
+    c->n_whole = row - 1;
+    c->status = status;
+    c->error = err;
+    err = (ckpt_error){0};
+  }
+  pthread_mutex_unlock(&c->mutex);
+  ckpt_sample_free(&sample);
+  return NULL;
+}
+
 /* How many tokens each row has: one pass over everything. */
 static ckpt_status count_tokens(ckpt_dataset *d, ckpt_error *err) {
+  counting c = {.dataset = d, .mutex = PTHREAD_MUTEX_INITIALIZER, .n_whole = d->n_rows};
+  pthread_t threads[MAX_COUNTERS];
+  const long n_processors = sysconf(_SC_NPROCESSORS_ONLN);
+  long n = 0;
   d->before = calloc(d->n_rows + 1, sizeof *d->before);
   CKPT_TRY_ALLOC(d->before, err);
-  ckpt_sample sample = {0};
-  ckpt_status status = CKPT_OK;
-  for (uint64_t row = 0; row < d->n_rows && status == CKPT_OK; row++) {
-    const data_file *file = file_of(d, row);
-    sample.n = 0;
-    if (file->kind == FILE_TOKENS)
-      d->before[row + 1] = d->before[row] + (row_end(d, file, row) - d->rows[row]) / file->width;
-    else if ((status = read_line(d, row, &sample, 0, err)) == CKPT_OK)
-      d->before[row + 1] = d->before[row] + sample.n;
-  }
-  ckpt_sample_free(&sample);
-  return status;
+  while (n + 1 < n_processors && n < MAX_COUNTERS && (uint64_t)n * RANGE_ROWS < d->n_rows &&
+         pthread_create(&threads[n], NULL, count_ranges, &c) == 0)
+    n++;
+  (void)count_ranges(&c);
+  while (n > 0) pthread_join(threads[--n], NULL);
+  for (uint64_t row = 0; row < d->n_rows; row++) d->before[row + 1] += d->before[row];
+  if (c.status != CKPT_OK && err != NULL) *err = c.error;
+  return c.status;
 }
 
 /* ---- the dataset ------------------------------------------------------------------------------------------------- */

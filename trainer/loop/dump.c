@@ -13,17 +13,21 @@ static ckpt_status plan_file(ckpt_plan **plan, uint32_t *sink, const ckpt_job *j
   return ckpt_plan_output(*plan, path, "safetensors", job->options->force, sink, err);
 }
 
-ckpt_status ckpt_dump_gradients(const ckpt_rank *r, const char *path, ckpt_error *err) {
+static ckpt_status write_gradients(const ckpt_rank *r, const float *gradients, const char *path, ckpt_error *err) {
   ckpt_plan *plan = NULL;
   uint32_t sink;
-  const size_t n = (size_t)r->job->trained->n_flat;
-  float *gradients = calloc(n + 1, sizeof *gradients);
-  CKPT_TRY_ALLOC(gradients, err);
-  r->device->table->copy_out(r->device, gradients, r->sharded->gradients, n * sizeof *gradients);
   ckpt_status status = plan_file(&plan, &sink, r->job, path, err);
   if (status == CKPT_OK) status = ckpt_model_save_rows(plan, sink, r->job->trained, gradients, CKPT_F32, err);
   if (status == CKPT_OK) status = ckpt_plan_run(plan, NULL, err);
   ckpt_plan_free(plan);
+  return status;
+}
+
+ckpt_status ckpt_dump_gradients(const ckpt_rank *r, const char *path, ckpt_error *err) {
+  float *gradients = calloc((size_t)r->job->trained->n_flat + 1, sizeof *gradients);
+  CKPT_TRY_ALLOC(gradients, err);
+  ckpt_status status = ckpt_sharded_whole_gradients(r->sharded, gradients, err);
+  if (status == CKPT_OK && r->collective->rank == 0) status = write_gradients(r, gradients, path, err);
   free(gradients);
   return status;
 }
@@ -47,15 +51,16 @@ ckpt_status ckpt_dump_logits(ckpt_rank *r, const char *path, ckpt_error *err) {
   ckpt_order_rows(&job->order, 0, 0, 0, &first, &n_rows);
   CKPT_TRY(ckpt_batch_load(&r->eval_batch, job->data, &job->order, 0, first, n_rows,
                            job->options->packing == CKPT_PACKING_DOCUMENT, &r->sample, err));
-  ckpt_token_batch batch = r->eval_batch.batch;
+  ckpt_token_batch batch = r->collective->rank == 0 ? r->eval_batch.batch : (ckpt_token_batch){0};
   ckpt_forward_result result;
   if (r->merged != NULL)
     CKPT_TRY(ckpt_lora_merge(job->lora, r->device, r->merged, r->norms, r->base, r->sharded->weights, err));
+  CKPT_TRY(ckpt_sharded_gather(r->sharded, err));
   CKPT_TRY(ckpt_rank_executor(r, batch.n_rows, batch.length, err));
   batch.logits = calloc((size_t)batch.n_rows * batch.length, job->model->vocabulary * sizeof(float));
   CKPT_TRY_ALLOC(batch.logits, err);
   ckpt_status status = ckpt_executor_forward(r->executor, &batch, &result, err);
-  if (status == CKPT_OK) status = write_logits(job, &batch, path, err);
+  if (status == CKPT_OK && r->collective->rank == 0) status = write_logits(job, &batch, path, err);
   free(batch.logits);
   return status;
 }

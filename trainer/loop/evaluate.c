@@ -8,16 +8,24 @@
 static ckpt_status evaluate_batches(ckpt_rank *r, const ckpt_order *order, uint64_t n, double *means, double *rows,
                                     ckpt_error *err) {
   const ckpt_job *job = r->job;
-  for (uint64_t k = r->collective->rank; k < n; k += r->collective->size) {
-    uint64_t first, n_rows;
+  const uint64_t size = r->collective->size;
+  for (uint64_t k = r->collective->rank; k < (n + size - 1) / size * size; k += size) {
+    const ckpt_token_batch none = {0};
+    uint64_t first, n_rows = 0;
     ckpt_forward_result result;
-    ckpt_order_rows(order, k, 0, 0, &first, &n_rows);
-    CKPT_TRY(ckpt_batch_load(&r->eval_batch, job->eval_data, order, 0, first, n_rows,
-                             job->options->packing == CKPT_PACKING_DOCUMENT, &r->sample, err));
-    if (r->eval_batch.n_targets == 0) continue; /* it has no mean */
+    r->eval_batch.n_targets = 0;
+    if (k < n) {
+      ckpt_order_rows(order, k, 0, 0, &first, &n_rows);
+      CKPT_TRY(ckpt_batch_load(&r->eval_batch, job->eval_data, order, 0, first, n_rows,
+                               job->options->packing == CKPT_PACKING_DOCUMENT, &r->sample, err));
+    }
+    const bool has_some = r->eval_batch.n_targets != 0; /* else it has no mean */
+    if (!has_some && r->sharded->units == NULL) continue;
     r->eval_batch.batch.label_smoothing = job->arguments->label_smoothing_factor;
-    CKPT_TRY(ckpt_rank_executor(r, r->eval_batch.batch.n_rows, r->eval_batch.batch.length, err));
-    CKPT_TRY(ckpt_executor_forward(r->executor, &r->eval_batch.batch, &result, err));
+    const ckpt_token_batch *batch = has_some ? &r->eval_batch.batch : &none;
+    CKPT_TRY(ckpt_rank_executor(r, batch->n_rows, batch->length, err));
+    CKPT_TRY(ckpt_executor_forward(r->executor, batch, &result, err));
+    if (!has_some) continue;
     means[k] = result.loss_sum / (double)result.n_targets;
     rows[k] = (double)n_rows;
   }

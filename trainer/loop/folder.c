@@ -20,7 +20,8 @@ static bool is_empty(const char *path) {
   DIR *folder = opendir(path);
   bool has_some = folder == NULL;
   for (const struct dirent *entry; !has_some && (entry = readdir(folder)) != NULL;)
-    has_some = strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
+    has_some = strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
+               strcmp(entry->d_name, ".run.json.new") != 0; /* a run was killed before it had a name */
   if (folder != NULL) closedir(folder);
   return !has_some;
 }

@@ -3,7 +3,7 @@
 #define CKPT_TRAINER_LOOP_JOB_H
 
 #include "trainer/checkpoint/state.h"
-#include "trainer/data/batch.h"
+#include "trainer/data/loader.h"
 #include "trainer/loop/train.h"
 #include "trainer/lora/lora.h"
 #include "trainer/optimizer/schedule.h"
@@ -50,7 +50,7 @@ typedef struct ckpt_job {
 /* One rank. */
 typedef struct ckpt_rank {
   ckpt_job *job;
-  ckpt_collective *collective;
+  ckpt_collective *collective, *background; /* the second: of what overlaps computing */
   ckpt_device *device;
   ckpt_sharded *sharded;
   ckpt_executor *executor;
@@ -60,6 +60,7 @@ typedef struct ckpt_rank {
   float *norms;                     /* of DoRA's rows */
   ckpt_parameter_place *places;     /* of an adapter: where the executor finds each parameter */
   uint32_t max_rows, max_length;    /* of the executor */
+  ckpt_loader *loader;              /* from the first step on */
   ckpt_loaded *batches;             /* of a step */
   ckpt_loaded eval_batch;
   ckpt_sample sample;
@@ -150,7 +151,7 @@ void ckpt_job_report(const ckpt_job *job, ckpt_report_kind kind, const char *for
 /* Seconds of a clock that only goes forward. */
 double ckpt_seconds(void);
 
-/* dump.c: writes the gradients of the first step. EEXIST without --force. */
+/* dump.c: called by every rank; the first one writes the gradients of the first step. EEXIST without --force. */
 ckpt_status ckpt_dump_gradients(const ckpt_rank *rank, const char *path, ckpt_error *err);
 /* Runs the first batch and writes its logits. EEXIST without --force. */
 ckpt_status ckpt_dump_logits(ckpt_rank *rank, const char *path, ckpt_error *err);

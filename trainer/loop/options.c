@@ -107,6 +107,11 @@ SETTER(device) {
   return c->train.is_on_cuda || strcmp(value, "cpu") == 0 ? CKPT_OK : wrong(err, "device", value, "cpu or cuda");
 }
 
+SETTER(overlap) {
+  c->train.overlaps = strcmp(value, "off") != 0;
+  return !c->train.overlaps || strcmp(value, "on") == 0 ? CKPT_OK : wrong(err, "overlap", value, "on or off");
+}
+
 SETTER(save_format) {
   static const char *const words[] = {"dcp", "zero", "universal", "torch", NULL};
   for (const char *at = value; *at != '\0' || at == value;) {
@@ -195,7 +200,8 @@ static const option options[] = {
     {"mesh", "AXIS=N,...", "dp_replicate or, with a stage, dp_shard; their product is the number of ranks", set_mesh},
     {"stage", "0|1|2|3", "what is sharded over ranks: 1 optimizer, 2 gradients too, 3 weights too (FSDP)", set_stage},
     {"threads", "N", "threads of each rank (default: processors / ranks)", set_threads},
-    {"device", "cpu", "where it runs", set_device},
+    {"device", "cpu|cuda", "where it runs (default cpu); cuda: one rank on one GPU", set_device},
+    {"overlap", "on|off", "stages 2 and 3 gather and sum while they compute (default on); the same bits", set_overlap},
     {"save-format", "FORMAT,...", "of checkpoints: dcp (default), zero, universal, torch", set_save_format},
     {"resume", "last|auto|PATH", "go on from a checkpoint; auto begins anew where there is none", set_resume},
     {"force", NULL, "move an old run aside (OUT.1)", set_force},
@@ -354,6 +360,7 @@ ckpt_status ckpt_command_parse(ckpt_command *c, int argc, char **argv, void (*sa
                                void *say_arg, ckpt_error *err) {
   ckpt_arena_init(&c->arena, UINT64_C(64) << 20);
   ckpt_arguments_init(&c->arguments, &c->arena);
+  c->train.overlaps = true;
   CKPT_TRY(read_words(c, argc, argv, false, err));
   if (c->wants_help || c->wants_version) return CKPT_OK;
   c->arguments.say = say;

@@ -10,10 +10,23 @@ static uint64_t available_bytes(void) {
   return n_pages < 0 || page < 0 ? UINT64_MAX : (uint64_t)n_pages * (uint64_t)page;
 }
 
+/* Elements of layers that are gathered in a step: two are still at hand where a pass turns. */
+static uint64_t gathered(const ckpt_job *job) {
+  const uint64_t n = job->model->n_layers, turn = n < 2 ? 0 : n - 2, n_batches = job->order.accumulation;
+  uint64_t n_root = 0;
+  for (uint32_t i = 0; i < job->model->n_parameters; i++)
+    n_root += job->model->parameters[i].layer < 0 ? job->model->parameters[i].n_elements : 0;
+  const uint64_t each = n == 0 ? 0 : (job->model->n_elements - n_root) / n;
+  return n_root + each * (n + turn + (n_batches - 1) * 2 * turn);
+}
+
 /* Bytes that a rank receives in a step. */
 static uint64_t communicated(const ckpt_job *job) {
-  const uint64_t n = job->options->n_ranks, all = job->trained->n_elements * sizeof(float) * (n - 1) / n;
-  return job->options->stage < 2 ? 2 * all : all * (1 + job->order.accumulation);
+  const uint64_t n = job->options->n_ranks, stage = job->options->stage, all = job->trained->n_elements;
+  uint64_t elements = 2 * all;
+  if (stage >= 2) elements = all * (1 + job->order.accumulation);
+  if (stage == 3 && job->lora == NULL) elements = all * job->order.accumulation + gathered(job);
+  return elements * sizeof(float) / n * (n - 1);
 }
 
 static ckpt_status plan_executor(ckpt_executor_memory *out, const ckpt_job *job, uint32_t length, ckpt_error *err) {
@@ -56,7 +69,7 @@ ckpt_status ckpt_job_plan(const ckpt_job *job, ckpt_error *err) {
                   (unsigned long long)(job->order.batch * job->order.accumulation * n_ranks));
   for (uint32_t r = 0; r < n_ranks; r++) {
     ckpt_sharded_memory m;
-    ckpt_sharded_plan(&m, job->trained, stage, r, n_ranks);
+    ckpt_sharded_plan(&m, job->trained, stage, job->lora == NULL, r, n_ranks);
     if (job->lora != NULL) { /* the model's weights; where some run merged, those and their gradients */
       const uint64_t base = job->model->n_flat * sizeof(float);
       m.weights += job->lora->n_merged == 0 ? base : 2 * base;
@@ -72,7 +85,8 @@ ckpt_status ckpt_job_plan(const ckpt_job *job, ckpt_error *err) {
         ckpt_text_size(m.gradients + m.summed, size[2]), ckpt_text_size(m.moments, size[3]),
         ckpt_text_size(activations.arena + activations.state, size[4]), (unsigned long long)job->order.batch, length);
   }
-  ckpt_job_report(job, CKPT_REPORT_LINE, "a step: each rank receives %s", ckpt_text_size(communicated(job), size[5]));
+  ckpt_job_report(job, CKPT_REPORT_LINE, "a step: each rank receives %s over %s",
+                  ckpt_text_size(communicated(job), size[5]), stage == 0 ? "dp_replicate" : "dp_shard");
   if (!job->options->is_on_cuda && total > available_bytes())
     return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "the ranks need %s, this machine has %s",
                      ckpt_text_size(total, size[0]), ckpt_text_size(available_bytes(), size[1]));

@@ -10,18 +10,20 @@
 
 /* ---- beginning --------------------------------------------------------------------------------------------------- */
 
-/* As transformers initializes a model, with numbers of our own. */
-static void initialize(float *flat, const ckpt_model *model, uint64_t seed) {
-  for (uint32_t i = 0; i < model->n_parameters; i++) {
-    const ckpt_parameter *p = &model->parameters[i];
-    float *w = flat + p->offset;
+/* As transformers initializes a model, with numbers of our own, by their place in the whole. */
+static void initialize(const ckpt_sharded *s, uint64_t seed) {
+  for (uint32_t i = 0; i < s->model->n_parameters; i++) {
+    const ckpt_parameter *p = &s->model->parameters[i];
+    const ckpt_shard_piece *piece = &s->pieces[i];
+    const uint64_t first = s->own == NULL ? 0 : piece->flat - p->offset, n = s->own == NULL ? p->n_elements : piece->n;
+    float *w = s->own == NULL ? s->host.weights + p->offset : s->own + piece->local;
     if (p->init == CKPT_INIT_NORMAL)
-      ckpt_normal_fill(w, seed, p->name, 0, p->n_elements, p->init_std);
+      ckpt_normal_fill(w, seed, p->name, first, n, p->init_std);
     else
-      for (uint64_t k = 0; k < p->n_elements; k++) w[k] = p->init == CKPT_INIT_ONES ? 1 : 0;
-    const uint64_t width = p->rank == 2 ? p->shape[1] : 0;
-    if (p->init == CKPT_INIT_NORMAL && p->zero_row >= 0)
-      memset(w + (uint64_t)p->zero_row * width, 0, width * sizeof *w);
+      for (uint64_t k = 0; k < n; k++) w[k] = p->init == CKPT_INIT_ONES ? 1 : 0;
+    if (p->init != CKPT_INIT_NORMAL || p->zero_row < 0) continue;
+    const uint64_t width = p->rank == 2 ? p->shape[1] : 0, zero = (uint64_t)p->zero_row * width;
+    if (zero >= first && zero < first + n) memset(w + (zero - first), 0, width * sizeof *w);
   }
 }
 
@@ -88,8 +90,8 @@ static ckpt_status load(ckpt_rank *r, ckpt_error *err) {
   const ckpt_job *job = r->job;
   if (job->lora != NULL) return begin_lora(r, err);
   if (job->resumed != NULL) return resume(r, err);
-  if (job->base != NULL) return ckpt_model_load(r->sharded->host.weights, job->model, job->base, NULL, NULL, err);
-  initialize(r->sharded->host.weights, job->model, (uint64_t)job->arguments->seed);
+  if (job->base != NULL) return ckpt_state_load_weights(r->sharded, job->base, err);
+  initialize(r->sharded, (uint64_t)job->arguments->seed);
   return CKPT_OK;
 }
 
@@ -98,7 +100,14 @@ static ckpt_status begin(ckpt_rank *r, ckpt_error *err) {
   r->batches = calloc(job->order.accumulation, sizeof *r->batches);
   CKPT_TRY_ALLOC(r->batches, err);
   CKPT_TRY(ckpt_device_choose(&r->device, job->options->is_on_cuda ? "cuda" : "cpu", job->n_threads, err));
-  CKPT_TRY(ckpt_sharded_new(&r->sharded, job->trained, r->collective, r->device, job->options->stage, err));
+  const ckpt_sharded_options options = {.model = job->trained,
+                                        .collective = r->collective,
+                                        .background = r->background,
+                                        .device = r->device,
+                                        .stage = job->options->stage,
+                                        .by_layers = job->lora == NULL,
+                                        .overlaps = job->options->overlaps};
+  CKPT_TRY(ckpt_sharded_new(&r->sharded, &options, err));
   job->ranks[r->collective->rank] = r->sharded;
   r->state = job->start;
   r->state.learning_rate = ckpt_schedule_rate(&job->schedule, r->state.step);
@@ -111,6 +120,8 @@ static ckpt_status begin(ckpt_rank *r, ckpt_error *err) {
 
 ckpt_status ckpt_rank_executor(ckpt_rank *r, uint32_t n_rows, uint32_t length, ckpt_error *err) {
   const ckpt_model *model = r->job->model;
+  const ckpt_units *units = r->sharded->units;
+  if (n_rows == 0 || length == 0) n_rows = length = 1; /* it visits layers alone */
   if (r->executor != NULL && n_rows <= r->max_rows && length <= r->max_length) return CKPT_OK;
   uint32_t room = (length + 31) / 32 * 32;
   if (model->max_positions != 0 && room > model->max_positions) room = (uint32_t)model->max_positions;
@@ -127,7 +138,8 @@ ckpt_status ckpt_rank_executor(ckpt_rank *r, uint32_t n_rows, uint32_t length, c
                                          .recomputes = r->job->arguments->gradient_checkpointing,
                                          .parameters = r->sharded->weights,
                                          .gradients = r->sharded->gradients,
-                                         .places = r->places};
+                                         .places = units == NULL ? r->places : ckpt_units_places(units),
+                                         .hooks = units == NULL ? NULL : ckpt_units_hooks(units)};
   return ckpt_executor_new(&r->executor, model, &options, err);
 }
 
@@ -194,12 +206,11 @@ static ckpt_status after_step(ckpt_rank *r, const ckpt_step_result *result, bool
 
 static ckpt_status dump(ckpt_rank *r, ckpt_error *err) {
   const ckpt_train_options *o = r->job->options;
-  if (o->dump_logits != NULL && r->collective->rank == 0) CKPT_TRY(ckpt_dump_logits(r, o->dump_logits, err));
+  if (o->dump_logits != NULL) CKPT_TRY(ckpt_dump_logits(r, o->dump_logits, err));
   if (o->dump_grads == NULL) return CKPT_OK;
   ckpt_step_result result = {0};
   CKPT_TRY(ckpt_rank_step(r, r->state.step, &result, err));
-  CKPT_TRY(ckpt_sharded_gather_gradients(r->sharded, err));
-  return r->collective->rank == 0 ? ckpt_dump_gradients(r, o->dump_grads, err) : CKPT_OK;
+  return ckpt_dump_gradients(r, o->dump_grads, err);
 }
 
 static ckpt_status run(ckpt_rank *r, ckpt_error *err) {
@@ -226,5 +237,7 @@ static ckpt_status run(ckpt_rank *r, ckpt_error *err) {
 
 void ckpt_rank_run(ckpt_rank *r) {
   r->status = run(r, &r->error);
-  if (r->status != CKPT_OK) ckpt_collective_abort(r->collective);
+  if (r->status == CKPT_OK) return;
+  ckpt_collective_abort(r->collective);
+  ckpt_collective_abort(r->background);
 }

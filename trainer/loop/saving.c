@@ -26,7 +26,7 @@ static ckpt_status index_of(ckpt_index **out, const ckpt_rank *r, bool has_optim
                                   .ranks = job->ranks,
                                   .n_ranks = r->collective->size,
                                   .stage = r->sharded->stage,
-                                  .weights = r->sharded->host.weights,
+                                  .weights = r->sharded->own != NULL ? NULL : r->sharded->host.weights,
                                   .progress = &r->state,
                                   .settings = &settings,
                                   .carried = job->carried,
@@ -173,7 +173,7 @@ ckpt_status ckpt_rank_load_best(ckpt_rank *r, ckpt_error *err) {
     return CKPT_OK;
   }
   CKPT_TRY(ckpt_open_checkpoint(&index, path, err));
-  const ckpt_status status = ckpt_model_load(r->sharded->host.weights, r->job->trained, index, NULL, NULL, err);
+  const ckpt_status status = ckpt_state_load_weights(r->sharded, index, err);
   ckpt_index_free(index);
   return status;
 }
@@ -218,7 +218,9 @@ static ckpt_status write_final(ckpt_rank *r, ckpt_error *err) {
 ckpt_status ckpt_rank_finish(ckpt_rank *r, ckpt_error *err) {
   CKPT_TRY(ckpt_sharded_gather(r->sharded, err));
   CKPT_TRY(ckpt_sharded_to_host(r->sharded, err));
+  CKPT_TRY(ckpt_collective_barrier(r->collective, err)); /* the first one reads what all have */
   if (r->job->arguments->load_best_model_at_end && !isnan(r->state.best_metric)) CKPT_TRY(ckpt_rank_load_best(r, err));
+  CKPT_TRY(ckpt_collective_barrier(r->collective, err));
   if (r->collective->rank == 0) CKPT_TRY(rotate(r->job, r, err)); /* a run that was killed may not have come to it */
   if (r->collective->rank == 0) CKPT_TRY(write_final(r, err));
   return ckpt_collective_barrier(r->collective, err);

@@ -362,8 +362,8 @@ ckpt_status ckpt_job_open(ckpt_job *job, const ckpt_train_options *options, ckpt
     CKPT_TRY_ALLOC(job->base_digest, err);
   }
   if (ckpt_job_only_dumps(job)) return CKPT_OK;
-  CKPT_TRY(ckpt_job_open_log(job, err));
-  return ckpt_job_write_run(job, err);
+  CKPT_TRY(ckpt_job_write_run(job, err)); /* first: it says that the folder is a run's */
+  return ckpt_job_open_log(job, err);
 }
 
 void ckpt_job_close(ckpt_job *job) {

@@ -14,17 +14,25 @@ static uint64_t dropout_key(const ckpt_job *job, uint64_t step) {
   return (uint64_t)words[1] << 32 | words[0];
 }
 
-static ckpt_status load_batches(ckpt_rank *r, uint64_t step, uint64_t n, ckpt_error *err) {
+/* The threads that read ahead, from this step on. */
+static ckpt_status start_loader(ckpt_rank *r, uint64_t step, ckpt_error *err) {
   const ckpt_job *job = r->job;
-  const uint64_t epoch = step / job->steps_per_epoch;
+  const ckpt_loader_options options = {.dataset = job->data,
+                                       .order = &job->order,
+                                       .rank = r->collective->rank,
+                                       .first_step = step,
+                                       .n_steps = job->n_steps,
+                                       .has_documents = job->options->packing == CKPT_PACKING_DOCUMENT,
+                                       .n_threads = (job->n_threads + 3) / 4};
+  return ckpt_loader_new(&r->loader, &options, err);
+}
+
+static ckpt_status load_batches(ckpt_rank *r, uint64_t step, uint64_t n, ckpt_error *err) {
+  if (r->loader == NULL) CKPT_TRY(start_loader(r, step, err));
   for (uint64_t i = 0; i < n; i++) {
-    uint64_t first, n_rows;
-    ckpt_order_rows(&job->order, step, i, r->collective->rank, &first, &n_rows);
-    CKPT_TRY(ckpt_batch_load(&r->batches[i], job->data, &job->order, epoch, first, n_rows,
-                             job->options->packing == CKPT_PACKING_DOCUMENT, &r->sample, err));
-    r->batches[i].batch.label_smoothing = job->arguments->label_smoothing_factor;
-    r->batches[i].batch.dropout_key = dropout_key(job, step);
-    r->batches[i].batch.first_row = (uint32_t)first;
+    CKPT_TRY(ckpt_loader_take(r->loader, &r->batches[i], err));
+    r->batches[i].batch.label_smoothing = r->job->arguments->label_smoothing_factor;
+    r->batches[i].batch.dropout_key = dropout_key(r->job, step);
   }
   return CKPT_OK;
 }
@@ -46,10 +54,12 @@ static ckpt_status run_batches(ckpt_rank *r, uint64_t n, double scale, double *l
   *loss_sum = 0;
   for (uint64_t i = 0; i < n; i++) {
     const ckpt_token_batch *batch = &r->batches[i].batch;
-    if (batch->n_rows != 0 && r->batches[i].n_targets != 0) {
+    const bool has_some = batch->n_rows != 0 && r->batches[i].n_targets != 0;
+    if (has_some || r->sharded->units != NULL) { /* one that has no rows meets the others in each layer */
+      const ckpt_token_batch none = {0};
       ckpt_forward_result result;
-      CKPT_TRY(ckpt_rank_executor(r, batch->n_rows, batch->length, err));
-      CKPT_TRY(train(r, batch, scale, &result, err));
+      CKPT_TRY(ckpt_rank_executor(r, has_some ? batch->n_rows : 0, batch->length, err));
+      CKPT_TRY(train(r, has_some ? batch : &none, scale, &result, err));
       *loss_sum += result.loss_sum;
     }
     CKPT_TRY(ckpt_sharded_reduce(r->sharded, i + 1 == n, err));

@@ -32,6 +32,7 @@ typedef struct ckpt_train_options {
   int64_t patience;                   /* evaluations without a better one before the run ends; 0: it does not */
   double threshold;                   /* by how much better */
   bool force, plan;
+  bool overlaps;                     /* stages 2 and 3 gather and sum while they compute */
   const volatile sig_atomic_t *stop; /* non-zero: save and stop */
   /* Called from rank 0's thread. */
   void (*report)(void *arg, ckpt_report_kind kind, const char *text);

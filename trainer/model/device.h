@@ -15,6 +15,9 @@ void ckpt_device_free(ckpt_device *device); /* as above */
 /* A product of the CPU in tiles, by the device's threads and its kernels' gemm: its slot of the table. */
 ckpt_status ckpt_gemm_cpu(ckpt_device *device, const ckpt_gemm *gemm, ckpt_error *err);
 
+/* At least n_bytes, 64-byte aligned, of the CPU's device, until the next call; NULL: there are none. */
+void *ckpt_device_cpu_shared(ckpt_device *device, size_t n_bytes);
+
 /* Whether the device of this name (as below) can be made: EUNSUPPORTED with the reason. */
 ckpt_status ckpt_device_check(const char *name, ckpt_error *err);
 

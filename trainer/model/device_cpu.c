@@ -25,6 +25,8 @@ typedef struct cpu {
   uint64_t job;       /* number of the job, so that each thread takes part once */
   uint32_t n_busy;
   bool stops;
+  void *shared; /* of a product at a time */
+  size_t shared_bytes;
   /* the job: */
   ckpt_device_part *part;
   const void *arg;
@@ -173,8 +175,19 @@ static void free_cpu(ckpt_device *device) {
   pthread_cond_destroy(&c->is_done);
   pthread_cond_destroy(&c->has_work);
   pthread_mutex_destroy(&c->mutex);
+  free(c->shared);
   free(c->threads);
   free(c);
+}
+
+void *ckpt_device_cpu_shared(ckpt_device *device, size_t n_bytes) {
+  cpu *c = (cpu *)device;
+  if (c->shared_bytes >= n_bytes) return c->shared;
+  free(c->shared);
+  c->shared_bytes = (n_bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+  c->shared = aligned_alloc(ALIGNMENT, c->shared_bytes);
+  if (c->shared == NULL) c->shared_bytes = 0;
+  return c->shared;
 }
 
 static const ckpt_device_table cpu_table = {.name = "cpu",

@@ -23,6 +23,7 @@ struct ckpt_executor {
   uint64_t high_water;
   char *arena, *state; /* of the device */
   char *parameters, *gradients;
+  const ckpt_unit_hooks *hooks;
   const ckpt_parameter_place *places; /* the caller's; NULL: parameters are in the flat buffers */
   ckpt_axis_group *axes[CKPT_N_MESH_AXES];
   char *log_probabilities; /* of the host: one a token */
@@ -118,6 +119,7 @@ static ckpt_status check_axes(const ckpt_executor *x, ckpt_error *err) {
 
 static ckpt_status allocate_all(ckpt_executor *x, const ckpt_executor_options *options, ckpt_error *err) {
   x->places = options->places;
+  x->hooks = options->hooks;
   for (uint32_t i = 0; i < CKPT_N_MESH_AXES; i++) x->axes[i] = options->axes[i];
   CKPT_TRY(check_axes(x, err));
   x->owns_parameters = options->parameters == NULL && x->places == NULL;
@@ -337,6 +339,8 @@ typedef struct run {
   bool keeps_logits;
   double scale;
   bool is_training;
+  int32_t layer; /* that the hooks were told of */
+  bool is_inside, is_past;
 } run;
 
 /* Runs the entry of a planned step, forward or backward. */
@@ -393,15 +397,36 @@ static ckpt_status start(ckpt_executor *x, run *r, const ckpt_token_batch *batch
   return CKPT_OK;
 }
 
+static ckpt_status leave(const ckpt_executor *x, run *r, ckpt_error *err) {
+  if (x->hooks == NULL || !r->is_inside) return CKPT_OK;
+  r->is_inside = false;
+  return x->hooks->leave(x->hooks->arg, r->layer, r->is_past, err);
+}
+
+/* Runs a step, and tells of the layer where it begins. */
+static ckpt_status visit_step(ckpt_executor *x, run *r, uint32_t number, bool is_backward, ckpt_error *err) {
+  const int32_t layer = x->model->tape.entries[x->plan.steps[number].entry].layer;
+  const bool is_past = r->is_training && number >= x->plan.n_forward;
+  if (x->hooks != NULL && (!r->is_inside || r->layer != layer || r->is_past != is_past)) {
+    CKPT_TRY(leave(x, r, err));
+    CKPT_TRY(x->hooks->enter(x->hooks->arg, layer, is_past, err));
+    r->layer = layer;
+    r->is_past = is_past;
+    r->is_inside = true;
+  }
+  return r->n_tokens == 0 ? CKPT_OK : run_step(x, r, number, is_backward, err);
+}
+
 ckpt_status ckpt_executor_forward(ckpt_executor *x, const ckpt_token_batch *batch, ckpt_forward_result *result,
                                   ckpt_error *err) {
   run r;
   CKPT_TRY(start(x, &r, batch, err));
-  for (uint32_t i = 0; i < x->plan.n_forward && r.n_tokens != 0; i++) CKPT_TRY(run_step(x, &r, i, false, err));
+  for (uint32_t i = 0; i < x->plan.n_forward; i++) CKPT_TRY(visit_step(x, &r, i, false, err));
   /* what training does backward alone stands there; forward it is run at the same place */
-  for (uint32_t i = x->plan.n_forward; i < x->plan.n_steps && r.n_tokens != 0; i++)
+  for (uint32_t i = x->plan.n_forward; i < x->plan.n_steps; i++)
     if (ckpt_tape_ops[x->model->tape.entries[x->plan.steps[i].entry].op]->is_forward_in_backward)
-      CKPT_TRY(run_step(x, &r, i, false, err));
+      CKPT_TRY(visit_step(x, &r, i, false, err));
+  CKPT_TRY(leave(x, &r, err));
   CKPT_TRY(x->device->table->synchronize(x->device, err));
   sum_loss(x, &r, result);
   return CKPT_OK;
@@ -462,12 +487,13 @@ ckpt_status ckpt_executor_train(ckpt_executor *x, const ckpt_token_batch *batch,
                                 ckpt_forward_result *result, ckpt_error *err) {
   run r;
   if (!x->has_backward) return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "the executor was made without backward");
-  if (batch->targets == NULL) return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "a batch without targets");
+  if (batch->targets == NULL && batch->n_rows != 0)
+    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "a batch without targets");
   CKPT_TRY(start(x, &r, batch, err));
   r.scale = scale;
   r.is_training = true;
-  for (uint32_t i = 0; i < x->plan.n_steps && r.n_tokens != 0; i++)
-    CKPT_TRY(run_step(x, &r, i, x->plan.steps[i].is_backward, err));
+  for (uint32_t i = 0; i < x->plan.n_steps; i++) CKPT_TRY(visit_step(x, &r, i, x->plan.steps[i].is_backward, err));
+  CKPT_TRY(leave(x, &r, err));
   CKPT_TRY(x->device->table->synchronize(x->device, err));
   sum_loss(x, &r, result);
   return CKPT_OK;

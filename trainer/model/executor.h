@@ -12,6 +12,15 @@
 
 typedef struct ckpt_executor ckpt_executor;
 
+/* Told before and after each layer's operations, forward and backward; a layer of -1 is what belongs to none. Places
+ * may change meanwhile: those of a layer are read after `enter` and before `leave`. A batch without tokens visits, too.
+ */
+typedef struct ckpt_unit_hooks {
+  void *arg;
+  ckpt_status (*enter)(void *arg, int32_t layer, bool is_backward, ckpt_error *err);
+  ckpt_status (*leave)(void *arg, int32_t layer, bool is_backward, ckpt_error *err);
+} ckpt_unit_hooks;
+
 typedef struct ckpt_executor_options {
   size_t struct_size;
   uint32_t max_rows;   /* sequences of a batch; 0: 1 */
@@ -25,7 +34,8 @@ typedef struct ckpt_executor_options {
   float *parameters; /* flat, 64-byte aligned, the device's memory, borrowed; NULL: the executor's own, zeros */
   float *gradients;  /* as above; only with has_backward */
   const ckpt_parameter_place
-      *places; /* by the tape's numbers of parameters, borrowed; NULL: they lie in the flat buffers */
+      *places;                  /* by the tape's numbers of parameters, borrowed; NULL: they lie in the flat buffers */
+  const ckpt_unit_hooks *hooks; /* borrowed; NULL: nobody is told */
 } ckpt_executor_options;
 
 /* The plan of memory, in bytes. */

@@ -78,17 +78,60 @@ static void multiply_tiles(const void *arg, size_t begin, size_t end) {
   }
 }
 
-ckpt_status ckpt_gemm_cpu(ckpt_device *device, const ckpt_gemm *g, ckpt_error *err) {
+/* ---- factors that are rounded once for all tiles --------------------------------------------------------------------
+ */
+
+enum { MAX_ROUNDED = 1 << 22 }; /* elements of a factor: larger ones are rounded by each tile */
+
+/* A factor as it lies, and its place packed. */
+typedef struct factor {
+  void (*round)(float *out, const float *x, size_t n);
+  const float *from;
+  float *to;
+  size_t n_rows, n_columns, stride;
+} factor;
+
+static void round_rows(const void *arg, size_t begin, size_t end) {
+  const factor *f = arg;
+  for (size_t r = begin; r < end; r++) f->round(f->to + r * f->n_columns, f->from + r * f->stride, f->n_columns);
+}
+
+static bool is_small(const factor *f) { return f->n_rows * f->n_columns <= MAX_ROUNDED; }
+
+/* Rounds a, and b where it lies in f32, if they are small. The products are then those of f32 that tiles would make. */
+static void round_factors(ckpt_device *device, ckpt_gemm *g) {
+  factor a = {.round = device->kernels->round, .from = g->a, .stride = g->lda};
+  factor b = {.round = device->kernels->round, .from = g->b, .stride = g->ldb};
+  a.n_rows = g->is_a_transposed ? g->k : g->m, a.n_columns = g->is_a_transposed ? g->m : g->k;
+  b.n_rows = g->is_b_transposed ? g->n : g->k, b.n_columns = g->is_b_transposed ? g->k : g->n;
+  const bool rounds_b = g->b_dtype == CKPT_DTYPE_NONE && is_small(&b);
+  const size_t n_a = round_up(a.n_rows * a.n_columns, 16), n_b = rounds_b ? b.n_rows * b.n_columns : 0;
+  if (!g->is_bf16 || a.round == NULL || !is_small(&a)) return;
+  a.to = ckpt_device_cpu_shared(device, (n_a + n_b) * sizeof(float));
+  if (a.to == NULL) return; /* tiles do without */
+  device->table->run_host(device, round_rows, &a, a.n_rows, 32);
+  g->a = a.to, g->lda = a.n_columns, g->is_a_rounded = true;
+  if (rounds_b) {
+    b.to = a.to + n_a;
+    device->table->run_host(device, round_rows, &b, b.n_rows, 32);
+    g->b = b.to, g->ldb = b.n_columns;
+  }
+  if (rounds_b || g->b_dtype == CKPT_BF16) g->is_bf16 = false;
+}
+
+ckpt_status ckpt_gemm_cpu(ckpt_device *device, const ckpt_gemm *gemm, ckpt_error *err) {
+  ckpt_gemm g = *gemm;
   pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
   ckpt_status status = CKPT_OK;
-  tiles t = {.gemm = g,
+  tiles t = {.gemm = &g,
              .multiply = device->kernels->gemm,
              .real_bytes = device->kernels->real_bytes,
              .mutex = &mutex,
              .status = &status,
              .err = err};
-  if (g->m == 0 || g->n == 0) return CKPT_OK;
+  if (g.m == 0 || g.n == 0) return CKPT_OK;
+  round_factors(device, &g);
   choose_tiles(&t);
-  device->table->run_host(device, multiply_tiles, &t, (g->m + t.n_rows - 1) / t.n_rows * t.across, 1);
+  device->table->run_host(device, multiply_tiles, &t, (g.m + t.n_rows - 1) / t.n_rows * t.across, 1);
   return status;
 }

@@ -50,7 +50,8 @@ ckpt_status ckpt_model_open(ckpt_model **out, ckpt_index *index, ckpt_index *lik
 /* A file: a parameter's place. */
 typedef struct memory_file {
   char *at;
-  uint64_t n_bytes;
+  uint64_t n_bytes;     /* of the parameter */
+  uint64_t first, last; /* bytes that are kept, the first of them at `at` */
 } memory_file;
 
 typedef struct memory_sink {
@@ -74,27 +75,29 @@ static ckpt_status sink_open(void *ctx, const ckpt_sink_file *files, uint32_t n_
     if (place == NULL || !ckpt_dtype_bytes(dtype_of(place), p->n_elements, &n_bytes) || n_bytes != files[i].n_bytes)
       return ckpt_fail(err, CKPT_EINTERNAL, NULL, files[i].name, "is no parameter of %" PRIu64 " bytes",
                        files[i].n_bytes);
-    s->files[i] = (memory_file){.at = place->weights, .n_bytes = n_bytes};
+    s->files[i] = (memory_file){.at = place->weights, .n_bytes = n_bytes, .last = n_bytes};
+    if (place->is_part) s->files[i].first = place->first * sizeof(float);
+    if (place->is_part) s->files[i].last = (place->first + place->n) * sizeof(float);
   }
   return CKPT_OK;
 }
 
-static char *place(const memory_sink *s, uint32_t file, uint64_t offset, size_t n_bytes) {
-  return ckpt_range_within(offset, n_bytes, s->files[file].n_bytes) ? s->files[file].at + offset : NULL;
-}
-
 static ckpt_status sink_write(void *ctx, uint32_t file, uint64_t offset, const void *src, size_t n_bytes,
                               ckpt_error *err) {
-  char *to = place(ctx, file, offset, n_bytes);
-  if (to == NULL) return ckpt_fail(err, CKPT_EINTERNAL, NULL, NULL, "a write past a parameter's end");
-  if (n_bytes > 0) memcpy(to, src, n_bytes);
+  const memory_file *f = &((const memory_sink *)ctx)->files[file];
+  if (!ckpt_range_within(offset, n_bytes, f->n_bytes))
+    return ckpt_fail(err, CKPT_EINTERNAL, NULL, NULL, "a write past a parameter's end");
+  const uint64_t begin = offset > f->first ? offset : f->first;
+  const uint64_t end = offset + n_bytes < f->last ? offset + n_bytes : f->last;
+  if (begin < end) memcpy(f->at + (begin - f->first), (const char *)src + (begin - offset), end - begin);
   return CKPT_OK;
 }
 
 static ckpt_status sink_read(void *ctx, uint32_t file, uint64_t offset, void *dst, size_t n_bytes, ckpt_error *err) {
-  const char *from = place(ctx, file, offset, n_bytes);
-  if (from == NULL) return ckpt_fail(err, CKPT_EINTERNAL, NULL, NULL, "a read past a parameter's end");
-  if (n_bytes > 0) memcpy(dst, from, n_bytes);
+  const memory_file *f = &((const memory_sink *)ctx)->files[file];
+  if (offset < f->first || !ckpt_range_within(offset, n_bytes, f->last))
+    return ckpt_fail(err, CKPT_EINTERNAL, NULL, NULL, "a read of what is not kept of a parameter");
+  if (n_bytes > 0) memcpy(dst, f->at + (offset - f->first), n_bytes);
   return CKPT_OK;
 }
 
@@ -106,12 +109,12 @@ static ckpt_status sink_done(void *ctx, ckpt_error *err) {
 static void sink_nothing(void *ctx) { (void)ctx; }
 
 static const ckpt_sink_ops memory_ops = {.open = sink_open,
-                                       .write_at = sink_write,
-                                       .read_at = sink_read,
-                                       .seal = sink_done,
-                                       .publish = sink_done,
-                                       .abandon = sink_nothing,
-                                       .close = sink_nothing};
+                                         .write_at = sink_write,
+                                         .read_at = sink_read,
+                                         .seal = sink_done,
+                                         .publish = sink_done,
+                                         .abandon = sink_nothing,
+                                         .close = sink_nothing};
 
 static ckpt_status lay_out(ckpt_layout *layout, const ckpt_layout_options *options, ckpt_error *err) {
   (void)options;

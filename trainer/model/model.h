@@ -53,8 +53,10 @@ typedef struct ckpt_model {
 /* Where a parameter and its gradient are, of the device; gradients NULL: it is frozen. */
 typedef struct ckpt_parameter_place {
   void *weights, *gradients;
-  ckpt_dtype dtype; /* of weights as they lie; NONE: reals. Else bf16, f16 or a block type, on the CPU alone */
-  bool is_turned;   /* blocks of a matrix that the model has transposed: they lie as (out, in), of a linear alone */
+  ckpt_dtype dtype;  /* of weights as they lie; NONE: reals. Else bf16, f16 or a block type, on the CPU alone */
+  bool is_turned;    /* blocks of a matrix that the model has transposed: they lie as (out, in), of a linear alone */
+  bool is_part;      /* of loading: only these elements are kept, and weights has room for them alone */
+  uint64_t first, n; /* as above */
 } ckpt_parameter_place;
 
 /* Makes the model that the config describes (`architectures`, else `model_type`). file stands in messages and may be
@@ -93,9 +95,8 @@ ckpt_status ckpt_model_load(float *flat, const ckpt_model *model, const ckpt_ind
                             const ckpt_load_options *options, uint32_t *n_missing, ckpt_error *err);
 
 /* The same into places, by the table's numbers; each gets its dtype. */
-ckpt_status ckpt_model_load_places(const ckpt_parameter_place *places, const ckpt_model *model,
-                                   const ckpt_index *index, const ckpt_load_options *options, uint32_t *n_missing,
-                                   ckpt_error *err);
+ckpt_status ckpt_model_load_places(const ckpt_parameter_place *places, const ckpt_model *model, const ckpt_index *index,
+                                   const ckpt_load_options *options, uint32_t *n_missing, ckpt_error *err);
 
 /* The blocks that a tensor is the transpose of, dequantized; NULL: it is something else. In the arena. */
 ckpt_status ckpt_model_turned(ckpt_expr **out, ckpt_arena *arena, const ckpt_index *index, const ckpt_tensor *tensor,

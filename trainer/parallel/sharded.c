@@ -35,14 +35,15 @@ static uint64_t count_local(const ckpt_model *model, uint32_t rank, uint32_t n_r
   return n;
 }
 
-void ckpt_sharded_plan(ckpt_sharded_memory *out, const ckpt_model *model, uint32_t stage, uint32_t rank,
+void ckpt_sharded_plan(ckpt_sharded_memory *out, const ckpt_model *model, uint32_t stage, bool by_layers, uint32_t rank,
                        uint32_t n_ranks) {
-  const bool is_whole = stage == 0 || n_ranks == 1;
+  const bool is_whole = stage == 0 || n_ranks == 1, has_units = by_layers && stage >= 2 && !is_whole;
   const uint64_t n = is_whole ? count_local(model, 0, 1) : count_local(model, rank, n_ranks);
-  *out = (ckpt_sharded_memory){.weights = model->n_flat * sizeof(float),
-                               .gradients = model->n_flat * sizeof(float),
-                               .moments = 2 * n * sizeof(float),
-                               .summed = stage >= 2 && !is_whole ? n * sizeof(float) : 0};
+  const uint64_t flat = model->n_flat * sizeof(float), shards = n * sizeof(float);
+  *out = (ckpt_sharded_memory){.weights = has_units && stage == 3 ? shards + ckpt_units_bytes(model) : flat,
+                               .gradients = has_units ? ckpt_units_bytes(model) : flat,
+                               .moments = 2 * shards,
+                               .summed = stage >= 2 && !is_whole ? shards : 0};
 }
 
 static uint64_t count_blocks(const ckpt_shard_piece *piece) {
@@ -104,18 +105,20 @@ static float *allocate_host(uint64_t n) {
 /* What is loaded and saved: the buffers themselves, or copies beside the device. */
 static ckpt_status allocate_all(ckpt_sharded *s, ckpt_error *err) {
   const bool is_host = s->device->table->is_host;
-  s->weights = allocate(s, s->model->n_flat);
-  s->gradients = allocate(s, s->model->n_flat);
+  const bool has_own = s->has_units && s->stage == 3;
+  s->weights = has_own ? NULL : allocate(s, s->model->n_flat);
+  s->own = has_own ? allocate(s, s->n_local) : NULL;
+  s->gradients = s->has_units ? NULL : allocate(s, s->model->n_flat);
   s->exp_avg = allocate(s, s->n_local);
   s->exp_avg_sq = allocate(s, s->n_local);
   s->summed = s->stage >= 2 ? allocate(s, s->n_local) : NULL;
   s->device_sums = s->device->table->allocate(s->device, (s->n_blocks + 1) * sizeof(double));
-  s->host.weights = is_host ? s->weights : allocate_host(s->model->n_flat);
+  s->host.weights = has_own ? s->own : is_host ? s->weights : allocate_host(s->model->n_flat);
   s->host.exp_avg = is_host ? s->exp_avg : allocate_host(s->n_local);
   s->host.exp_avg_sq = is_host ? s->exp_avg_sq : allocate_host(s->n_local);
-  if (s->weights == NULL || s->gradients == NULL || s->exp_avg == NULL || s->exp_avg_sq == NULL ||
-      s->device_sums == NULL || s->host.weights == NULL || s->host.exp_avg == NULL || s->host.exp_avg_sq == NULL ||
-      (s->stage >= 2 && s->summed == NULL))
+  if ((s->weights == NULL && s->own == NULL) || (s->gradients == NULL && !s->has_units) || s->exp_avg == NULL ||
+      s->exp_avg_sq == NULL || s->device_sums == NULL || s->host.weights == NULL || s->host.exp_avg == NULL ||
+      s->host.exp_avg_sq == NULL || (s->stage >= 2 && s->summed == NULL))
     return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory (%llu parameters)",
                      (unsigned long long)s->model->n_elements);
   return CKPT_OK;
@@ -128,6 +131,7 @@ static void release_all(const ckpt_sharded *s) {
     free(s->host.exp_avg_sq);
   }
   release(s, s->weights, s->model->n_flat);
+  release(s, s->own, s->n_local);
   release(s, s->gradients, s->model->n_flat);
   release(s, s->exp_avg, s->n_local);
   release(s, s->exp_avg_sq, s->n_local);
@@ -155,16 +159,31 @@ ckpt_status ckpt_sharded_to_host(const ckpt_sharded *s, ckpt_error *err) { retur
 
 ckpt_status ckpt_sharded_to_device(const ckpt_sharded *s, ckpt_error *err) { return move_all(s, false, err); }
 
-ckpt_status ckpt_sharded_new(ckpt_sharded **out, const ckpt_model *model, ckpt_collective *collective,
-                             ckpt_device *device, uint32_t stage, ckpt_error *err) {
+static ckpt_status new_units(ckpt_sharded *s, const ckpt_sharded_options *o, ckpt_error *err) {
+  const ckpt_units_options options = {.model = s->model,
+                                      .collective = o->overlaps ? o->background : o->collective,
+                                      .waiting = o->collective,
+                                      .pieces = s->pieces,
+                                      .owned = s->owned,
+                                      .device = s->device,
+                                      .whole = s->weights,
+                                      .own = s->own,
+                                      .summed = s->summed,
+                                      .overlaps = o->overlaps};
+  return s->has_units ? ckpt_units_new(&s->units, &options, err) : CKPT_OK;
+}
+
+ckpt_status ckpt_sharded_new(ckpt_sharded **out, const ckpt_sharded_options *options, ckpt_error *err) {
   ckpt_sharded *s = calloc(1, sizeof *s);
   CKPT_TRY_ALLOC(s, err);
-  s->model = model;
-  s->collective = collective;
-  s->device = device;
-  s->stage = stage = collective->size == 1 ? 0 : stage; /* one rank has everything */
+  s->model = options->model;
+  s->collective = options->collective;
+  s->device = options->device;
+  s->stage = options->collective->size == 1 ? 0 : options->stage; /* one rank has everything */
+  s->has_units = s->stage >= 2 && options->by_layers;
   ckpt_status status = cut_all(s, err);
   if (status == CKPT_OK) status = allocate_all(s, err);
+  if (status == CKPT_OK) status = new_units(s, options, err);
   if (status != CKPT_OK) {
     ckpt_sharded_free(s);
     return status;
@@ -175,6 +194,7 @@ ckpt_status ckpt_sharded_new(ckpt_sharded **out, const ckpt_model *model, ckpt_c
 
 void ckpt_sharded_free(ckpt_sharded *s) {
   if (s == NULL) return;
+  ckpt_units_free(s->units);
   if (s->owned != NULL) free((ckpt_range *)s->owned[0].ranges);
   free(s->owned);
   free(s->pieces);
@@ -191,8 +211,9 @@ static void zero(const ckpt_sharded *s, float *memory, uint64_t n) {
 }
 
 ckpt_status ckpt_sharded_begin(ckpt_sharded *s, ckpt_error *err) {
-  zero(s, s->gradients, s->model->n_flat);
+  if (s->gradients != NULL) zero(s, s->gradients, s->model->n_flat);
   if (s->summed != NULL) zero(s, s->summed, s->n_local);
+  if (s->units != NULL) return ckpt_units_begin(s->units, err);
   return s->stage == 3 ? ckpt_collective_all_gather(s->collective, s->weights, s->owned, err) : CKPT_OK;
 }
 
@@ -201,6 +222,7 @@ static void launch(const ckpt_sharded *s, ckpt_tape_kernel_id kernel, const void
 }
 
 ckpt_status ckpt_sharded_reduce(ckpt_sharded *s, bool is_last, ckpt_error *err) {
+  if (s->units != NULL) return ckpt_units_end(s->units, err);
   if (s->stage < 2 && !is_last) return CKPT_OK;
   CKPT_TRY(ckpt_collective_reduce_scatter(s->collective, s->gradients, s->owned, err));
   if (s->stage == 0) return ckpt_collective_all_gather(s->collective, s->gradients, s->owned, err);
@@ -250,7 +272,7 @@ ckpt_status ckpt_sharded_update(ckpt_sharded *s, const ckpt_adamw *how, ckpt_err
   for (uint32_t i = 0; i < s->model->n_parameters; i++) {
     const ckpt_shard_piece *piece = &s->pieces[i];
     ckpt_adamw_args *a = &args[s->model->parameters[i].decays];
-    a->weights = s->weights + piece->flat;
+    a->weights = s->own != NULL ? s->own + piece->local : s->weights + piece->flat;
     a->exp_avg = s->exp_avg + piece->local;
     a->exp_avg_sq = s->exp_avg_sq + piece->local;
     a->gradients = s->summed != NULL ? s->summed + piece->local : s->gradients + piece->flat;
@@ -262,12 +284,13 @@ ckpt_status ckpt_sharded_update(ckpt_sharded *s, const ckpt_adamw *how, ckpt_err
 }
 
 ckpt_status ckpt_sharded_gather(ckpt_sharded *s, ckpt_error *err) {
+  if (s->units != NULL) return ckpt_units_begin(s->units, err);
   return s->stage == 3 ? ckpt_collective_all_gather(s->collective, s->weights, s->owned, err) : CKPT_OK;
 }
 
-ckpt_status ckpt_sharded_gather_gradients(ckpt_sharded *s, ckpt_error *err) {
-  if (s->stage == 0) return CKPT_OK;
+ckpt_status ckpt_sharded_whole_gradients(ckpt_sharded *s, float *out, ckpt_error *err) {
+  if (s->summed == NULL) s->device->table->copy_out(s->device, out, s->gradients, s->model->n_flat * sizeof *out);
   for (uint32_t i = 0; s->summed != NULL && i < s->model->n_parameters; i++)
-    memcpy(s->gradients + s->pieces[i].flat, s->summed + s->pieces[i].local, s->pieces[i].n * sizeof(float));
-  return ckpt_collective_all_gather(s->collective, s->gradients, s->owned, err);
+    memcpy(out + s->pieces[i].flat, s->summed + s->pieces[i].local, s->pieces[i].n * sizeof *out);
+  return s->stage == 0 ? CKPT_OK : ckpt_collective_all_gather(s->collective, out, s->owned, err);
 }

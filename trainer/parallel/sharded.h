@@ -5,8 +5,9 @@
  * holds is what its file of a checkpoint holds. Shards may be uneven or empty.
  *   stage 0  every rank has all moments; gradients are summed over ranks whole
  *   stage 1  a rank has the moments of its shards, updates those, and weights are gathered
- *   stage 2  the same, and gradients are summed into shards after each batch of an accumulation
- *   stage 3  the same, and weights are gathered when a step begins instead of when it ends
+ *   stage 2  the same, and gradients are summed into shards, a layer at a time, while the next is computed (units.h)
+ *   stage 3  the same, and weights are shards too, gathered a layer at a time ahead of their use
+ * Of an adapter, which is small, stages 2 and 3 hold weights and gradients whole.
  * The norm is summed over shards in every stage. So stages 0 and 1 give the same bits, and 2 and 3. */
 #ifndef CKPT_TRAINER_PARALLEL_SHARDED_H
 #define CKPT_TRAINER_PARALLEL_SHARDED_H
@@ -15,6 +16,7 @@
 #include "trainer/model/model.h"
 #include "trainer/optimizer/adamw.h"
 #include "trainer/parallel/collective.h"
+#include "trainer/parallel/units.h"
 
 /* Of a parameter what a rank updates: a range of rows. */
 typedef struct ckpt_shard_piece {
@@ -29,9 +31,12 @@ typedef struct ckpt_sharded {
   ckpt_collective *collective;
   ckpt_device *device; /* borrowed; the buffers are its memory, 64-byte aligned, owned */
   uint32_t stage;
+  bool has_units;
   float *weights, *gradients;  /* flat */
   float *exp_avg, *exp_avg_sq; /* n_local elements */
   float *summed;               /* stages 2 and 3: gradients of the shards, n_local */
+  float *own;                  /* of units, stage 3: weights of the shards; then there are no flat ones */
+  ckpt_units *units;           /* stages 2 and 3 by layers: then there are no flat gradients; NULL: whole */
   uint64_t n_local;
   ckpt_shard_piece *pieces; /* those of this rank, n_parameters */
   ckpt_shard_piece *shards; /* the same, but of stage 0 those of stage 1: what the norm is summed over */
@@ -49,16 +54,24 @@ typedef struct ckpt_sharded_memory {
   uint64_t weights, gradients, moments, summed;
 } ckpt_sharded_memory;
 
-/* What rank `rank` of `n_ranks` would hold. */
-void ckpt_sharded_plan(ckpt_sharded_memory *out, const ckpt_model *model, uint32_t stage, uint32_t rank,
+/* What rank `rank` of `n_ranks` would hold; by_layers as in the options. */
+void ckpt_sharded_plan(ckpt_sharded_memory *out, const ckpt_model *model, uint32_t stage, bool by_layers, uint32_t rank,
                        uint32_t n_ranks);
+
+typedef struct ckpt_sharded_options {
+  const ckpt_model *model;
+  ckpt_collective *collective, *background; /* of the same ranks; the second of the thread beside */
+  ckpt_device *device;
+  uint32_t stage;
+  bool by_layers; /* stages 2 and 3 hold a layer at a time; the model has a tape */
+  bool overlaps;  /* with it: the thread beside sums and gathers meanwhile */
+} ckpt_sharded_options;
 
 /* The rows of a parameter that belong to a rank: [*first, *first + *n). */
 void ckpt_shard_rows(const ckpt_parameter *parameter, uint32_t rank, uint32_t n_ranks, uint64_t *first, uint64_t *n);
 
 /* Zeroed buffers. ENOMEM. */
-ckpt_status ckpt_sharded_new(ckpt_sharded **out, const ckpt_model *model, ckpt_collective *collective,
-                             ckpt_device *device, uint32_t stage, ckpt_error *err);
+ckpt_status ckpt_sharded_new(ckpt_sharded **out, const ckpt_sharded_options *options, ckpt_error *err);
 void ckpt_sharded_free(ckpt_sharded *sharded); /* NULL is fine */
 
 /* Weights and moments go from the device to `host` before they are saved, and back after they were loaded. EIO. */
@@ -77,10 +90,10 @@ ckpt_status ckpt_sharded_norm(ckpt_sharded *sharded, double *norm, ckpt_error *e
 /* AdamW on the own pieces; afterwards, but for stage 3, weights are whole. */
 ckpt_status ckpt_sharded_update(ckpt_sharded *sharded, const ckpt_adamw *how, ckpt_error *err);
 
-/* Weights whole on every rank: what evaluation and saving need. Does nothing where they are. */
+/* Weights as the executor needs them: whole on every rank, or by layers the root of them. */
 ckpt_status ckpt_sharded_gather(ckpt_sharded *sharded, ckpt_error *err);
 
-/* The summed gradients whole on every rank (--dump-grads); after ckpt_sharded_norm. */
-ckpt_status ckpt_sharded_gather_gradients(ckpt_sharded *sharded, ckpt_error *err);
+/* The summed gradients, whole on every rank's host (--dump-grads): n_flat elements; after ckpt_sharded_norm. */
+ckpt_status ckpt_sharded_whole_gradients(ckpt_sharded *sharded, float *out, ckpt_error *err);
 
 #endif

@@ -470,6 +470,9 @@ ckpt_status ckpt_zero_verify(struct ckpt_findings *findings, const ckpt_index *i
 
 /* ---- formats/zero/verify/saved_as.c ---- */
 
+/* EFORMAT for the first file that was saved under another name; EIO, ENOMEM. */
+ckpt_status ckpt_zero_check_names(const ckpt_index *index, ckpt_error *err);
+
 /* A problem for each file that was saved under another name; what the others do not say is named. EIO, ENOMEM. */
 ckpt_status ckpt_zero_verify_names(struct ckpt_findings *findings, const ckpt_index *index, ckpt_error *err);
 

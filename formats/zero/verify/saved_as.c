@@ -45,24 +45,62 @@ static ckpt_status find_root(char *out, size_t n_out, const ckpt_index *index, u
   return CKPT_OK;
 }
 
-/* Whether what stands before the suffix is the root. */
+/* The next number of a name, which moves on behind it; -1: there is none. */
+static int64_t next_number(const char **name) {
+  int64_t number = 0;
+  *name += strcspn(*name, "0123456789");
+  if (**name == '\0') return -1;
+  for (; **name >= '0' && **name <= '9'; (*name)++)
+    number = number < 1000000000 ? 10 * number + (**name - '0') : number;
+  return number;
+}
+
+/* Whether two names are of the same ranks: their spelling has changed between versions, and users change it. */
 static bool is_same(const char *name, const char *root) {
   const char *own = without_engine(name), *then = without_engine(root);
-  const size_t n = strlen(own) - (sizeof ".pt" - 1);
-  return strlen(then) == n && memcmp(own, then, n) == 0;
+  for (;;) {
+    const int64_t a = next_number(&own), b = next_number(&then);
+    if (a != b) return false;
+    if (a < 0) return true;
+  }
+}
+
+/* Whether a file of the checkpoint is one of a rank's, and what it was saved as; *is_there: it still has that name. */
+static ckpt_status look_at(char root[512], bool *is_ranks, bool *is_there, const ckpt_index *index, uint32_t file,
+                           ckpt_error *err) {
+  const char *name = ckpt_path_name(ckpt_source_name(index->source, file));
+  root[0] = '\0';
+  *is_ranks = ckpt_text_ends(name, end);
+  *is_there = true;
+  if (!*is_ranks) return CKPT_OK;
+  CKPT_TRY(find_root(root, 512, index, file, err));
+  *is_there = root[0] == '\0' || is_same(name, root);
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_zero_check_names(const ckpt_index *index, ckpt_error *err) {
+  char root[512];
+  bool is_ranks, is_there;
+  for (uint32_t file = 0; file < ckpt_source_count(index->source); file++) {
+    CKPT_TRY(look_at(root, &is_ranks, &is_there, index, file, err));
+    if (!is_there)
+      return ckpt_advise(ckpt_fail(err, CKPT_EFORMAT, ckpt_source_path(index->source, file), NULL,
+                                   "was saved as %.200s.pt, as its archive says: a file in another's place", root),
+                         err, "%allow_corrupt reads it all the same");
+  }
+  return CKPT_OK;
 }
 
 ckpt_status ckpt_zero_verify_names(ckpt_findings *findings, const ckpt_index *index, ckpt_error *err) {
   char root[512];
   uint32_t n_silent = 0, n_ranks = 0;
   for (uint32_t file = 0; file < ckpt_source_count(index->source); file++) {
-    const char *name = ckpt_path_name(ckpt_source_name(index->source, file));
-    if (!ckpt_text_ends(name, end)) continue;
-    const bool is_cut = strstr(name, "zero_pp_rank_") != NULL;
-    CKPT_TRY(find_root(root, sizeof root, index, file, err));
+    bool is_ranks, is_there;
+    CKPT_TRY(look_at(root, &is_ranks, &is_there, index, file, err));
+    const bool is_cut = is_ranks && strstr(ckpt_source_name(index->source, file), "zero_pp_rank_") != NULL;
     n_ranks += is_cut;
     n_silent += is_cut && root[0] == '\0';
-    if (root[0] == '\0' || is_same(name, root)) continue;
+    if (is_there) continue;
     CKPT_TRY(ckpt_findings_add(findings, err, CKPT_PROBLEM, ckpt_source_path(index->source, file), NULL,
                                "was saved as %.200s.pt, as its archive says: a file in another's place", root));
   }

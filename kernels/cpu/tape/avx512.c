@@ -20,7 +20,8 @@ const ckpt_tape_kernels ckpt_tape_kernels_avx512 = {.name = "avx512",
 #include "kernels/ref/tape/tape_kernels.def"
 #undef CKPT_TAPE_KERNEL
                                                         },
-                                                    .gemm = multiply_panels};
+                                                    .gemm = multiply_panels,
+                                                    .round = round_to_f32};
 
 static ckpt_status multiply_bf16(const ckpt_gemm *g, ckpt_error *err) { return multiply_panels_as(g, true, err); }
 

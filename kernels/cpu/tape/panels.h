@@ -34,7 +34,7 @@ static inline void make_operand(operand *o, size_t element_bytes) {
 }
 
 /* n elements rounded to bf16, in f32. */
-static inline void round_to_f32(float *restrict out, const float *restrict x, size_t n) {
+static void round_to_f32(float *restrict out, const float *restrict x, size_t n) {
   for (size_t i = 0; i < n; i++) {
     uint32_t bits, is_nan;
     memcpy(&bits, x + i, sizeof bits);
@@ -111,8 +111,9 @@ static inline ckpt_status multiply_panels_as(const ckpt_gemm *gemm, bool has_bf1
   const bool is_native = g.is_bf16 && has_bf16;
   const size_t element_bytes = is_native ? sizeof(uint16_t) : sizeof(float);
   const ckpt_dtype wanted = is_native ? CKPT_BF16 : CKPT_F32;
-  operand a = {.at = g.a, .dtype = CKPT_F32, .wanted = wanted, .rounds = g.is_bf16, .stride = g.lda};
+  operand a = {.at = g.a, .dtype = CKPT_F32, .wanted = wanted, .stride = g.lda};
   operand b = {.at = g.b, .wanted = wanted, .rounds = g.is_bf16, .stride = g.ldb, .first = g.b_first};
+  a.rounds = g.is_bf16 && !g.is_a_rounded;
   b.is_turned = g.is_b_turned;
   a.rows = g.is_a_transposed ? g.k : g.m, a.columns = g.is_a_transposed ? g.m : g.k;
   b.rows = g.is_b_transposed ? g.n : g.k, b.columns = g.is_b_transposed ? g.k : g.n;

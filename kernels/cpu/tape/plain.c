@@ -19,4 +19,5 @@ const ckpt_tape_kernels ckpt_tape_kernels_plain = {.name = "plain",
 #include "kernels/ref/tape/tape_kernels.def"
 #undef CKPT_TAPE_KERNEL
                                                        },
-                                                   .gemm = multiply_panels};
+                                                   .gemm = multiply_panels,
+                                                   .round = round_to_f32};

@@ -3,6 +3,7 @@
 
 #include "kernels/ref/cast/float_format.h"
 #include "kernels/ref/lora/lora.h"
+#include "kernels/ref/product/product.h"
 #include "kernels/ref/quant/quant.h"
 #include "libckpt/base/dtype.h"
 
@@ -28,4 +29,5 @@ const ckpt_backend ckpt_backend_reference = {.name = "reference",
                                              .uses_importance = ckpt_uses_importance,
                                              .quantize = ckpt_quantize,
                                              .dequantize = ckpt_dequantize,
-                                             .lora = ckpt_lora};
+                                             .lora = ckpt_lora,
+                                             .product = ckpt_product_reference};

@@ -26,6 +26,7 @@ typedef void ckpt_tape_kernel(const void *args, size_t begin, size_t end);
 typedef struct ckpt_gemm {
   bool is_a_transposed, is_b_transposed;
   bool is_bf16;       /* elements of a and b count rounded to bf16, to nearest even; sums are in f32 */
+  bool is_a_rounded;  /* those of a have been rounded */
   ckpt_dtype b_dtype; /* bf16, f16 or a block type; NONE: reals. Its rows are ldb elements, whole blocks */
   size_t b_first;     /* of a b_dtype: elements of each row as it lies before those of the product */
   bool is_b_turned;   /* of a b_dtype: it lies as n rows of k, and is multiplied as the k x n that it stands for */
@@ -44,6 +45,7 @@ typedef struct ckpt_tape_kernels {
   size_t real_bytes; /* 4 or 8 */
   ckpt_tape_kernel *run[CKPT_N_TAPE_KERNELS];
   ckpt_gemm_function *gemm;
+  void (*round)(float *out, const float *x, size_t n); /* to bf16, in f32, as gemm does; NULL: gemm alone does */
 } ckpt_tape_kernels;
 
 extern const ckpt_tape_kernels ckpt_tape_kernels_ref_f32, ckpt_tape_kernels_ref_f64; /* the definition */

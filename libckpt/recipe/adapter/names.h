@@ -39,6 +39,10 @@ typedef struct ckpt_adapter_place {
  */
 ckpt_adapter_place ckpt_adapter_find(const ckpt_index *base, const char *wanted);
 
+/* Whether a tensor of the base is the matrix of a linear layer: no embedding, and not the head. Without a row of the
+ * family the names decide. */
+bool ckpt_adapter_is_linear(const ckpt_index *base, const ckpt_tensor *tensor);
+
 /* Whether a module's path is the name, or ends with it after a dot. */
 bool ckpt_adapter_ends_with(const char *module, const char *name);
 

@@ -90,6 +90,17 @@ static bool is_linear(const ckpt_arch *arch, const ckpt_tensor *tensor) {
   return true;
 }
 
+bool ckpt_adapter_is_linear(const ckpt_index *base, const ckpt_tensor *tensor) {
+  static const char *const tables[] = {"embed", "wte.", "wpe.", "shared.weight", "lm_head.", "relative_attention_bias"};
+  const ckpt_arch *arch = base->architecture != NULL ? ckpt_arch_find(base->architecture) : NULL;
+  if (arch != NULL) return is_linear(arch, tensor);
+  if (tensor->rank != 2 || tensor->role != CKPT_ROLE_PARAMETER || !ckpt_text_ends(tensor->name, ".weight"))
+    return false;
+  for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
+    if (strstr(tensor->name, tables[i]) != NULL) return false;
+  return true;
+}
+
 /* Whether the config targets a module, which has the matrix; as ckpt_peft_targets. */
 static ckpt_status targets(bool *is_target, bool *is_known, const ckpt_adapters *all, ckpt_peft *peft,
                            const char *module, const ckpt_tensor *tensor, ckpt_error *err) {

@@ -458,22 +458,31 @@ static ckpt_status check_values(const ckpt_plan *plan, const ckpt_convert_target
   return CKPT_OK;
 }
 
-/* The same of a folder's files. */
+/* The same of a folder's files: whether a size that they are cut by is asked for, and no output is cut by it. */
+static ckpt_status check_shard_size(const ckpt_plan *plan, const ckpt_convert_request *request, ckpt_error *err) {
+  const char *path = request->targets[0].path, *other = NULL;
+  bool is_asked = false, is_cut = false;
+  for (uint32_t i = 0; i < request->n_targets; i++) {
+    const ckpt_output *output = &plan->outputs[i];
+    is_asked = is_asked || request->targets[i].shard_size != 0;
+    is_cut = is_cut || (output->options.is_folder && output->format->caps.cut_by_size);
+    if (output->options.is_folder) other = output->format->name;
+  }
+  if (!is_asked || is_cut) return CKPT_OK;
+  if (other != NULL)
+    return ckpt_fail_option(err, CKPT_EINVAL, path, "shard_size", "files of %s are not cut by size", other);
+  return ckpt_advise(
+      ckpt_fail_option(err, CKPT_EINVAL, path, "shard_size", "it cuts a folder's files, and this is one file"), err,
+      "%output=FOLDER/");
+}
+
 static ckpt_status check_outputs(const ckpt_plan *plan, const ckpt_convert_request *request, ckpt_error *err) {
   const char *path = request->targets[0].path;
-  bool has_folder = false, is_cut = false;
-  for (uint32_t i = 0; i < request->n_targets; i++) {
-    has_folder = has_folder || plan->outputs[i].options.is_folder;
-    is_cut = is_cut || request->targets[i].shard_size != 0;
-    CKPT_TRY(check_values(plan, &request->targets[i], err));
-  }
+  for (uint32_t i = 0; i < request->n_targets; i++) CKPT_TRY(check_values(plan, &request->targets[i], err));
   const bool is_adapter = ckpt_adapter_kind_of(request->from) != CKPT_ADAPTER_NONE;
   if (request->options->pre != NULL && (plan->dialect == NULL || is_adapter))
     return ckpt_fail_option(err, CKPT_EINVAL, path, "pre", "no output is made into another dialect");
-  if (!is_cut || has_folder) return CKPT_OK;
-  return ckpt_advise(
-      ckpt_fail_option(err, CKPT_EINVAL, path, "shard_size", "it cuts a folder's files, and this is one file"), err,
-      "%output=FOLDER");
+  return check_shard_size(plan, request, err);
 }
 
 /* Whether one of several outputs has metadata to be edited, for those that have none. */
@@ -631,7 +640,9 @@ static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *reque
   const ckpt_dtype most = most_written(&t);
   output->options.dtype_written = is_quantized ? NULL : config_dtype(most);
   if (t.is_cast[most]) CKPT_TRY_GOTO(check_nameable(output, most, target->path, err));
-  if (output->described->n_tensors == 0 && request->from->n_tensors != 0)
+  const bool has_objects = request->from->objects != NULL && request->from->objects->n != 0;
+  if (output->described->n_tensors == 0 &&
+      (request->from->n_tensors != 0 || (has_objects && !output->format->caps.objects)))
     status = ckpt_fail(err, CKPT_ENOTFOUND, request->from->path, NULL, "no tensor is left to write (%u in the input)",
                        request->from->n_tensors);
   else {

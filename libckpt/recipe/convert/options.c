@@ -29,7 +29,8 @@ bool ckpt_option_is_given(const ckpt_option *option, const void *place) {
     case CKPT_OPTION_FLAG: return *(const bool *)member;
     case CKPT_OPTION_SIZE: return *(const uint64_t *)member != 0;
     case CKPT_OPTION_INTEGER:
-    case CKPT_OPTION_COUNT: return *(const uint32_t *)member != 0;
+    case CKPT_OPTION_COUNT:
+    case CKPT_OPTION_LENGTH: return *(const uint32_t *)member != 0;
     case CKPT_OPTION_NUMBER: return *(const double *)member != 0;
     case CKPT_OPTION_DTYPE:
     case CKPT_OPTION_TYPE: return *(const ckpt_dtype *)member != CKPT_DTYPE_NONE;

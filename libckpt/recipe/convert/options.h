@@ -24,6 +24,7 @@ typedef enum ckpt_option_kind {
   CKPT_OPTION_SIZE,    /* bytes: 1.5G, 500MB, 4096; at least 1 [uint64_t] */
   CKPT_OPTION_INTEGER, /* 0..CKPT_OPTION_INTEGER_MAX [uint32_t] */
   CKPT_OPTION_COUNT,   /* 1..CKPT_OPTION_INTEGER_MAX [uint32_t] */
+  CKPT_OPTION_LENGTH,  /* tokens or windows of a text: 1..4294967295 [uint32_t] */
   CKPT_OPTION_NUMBER   /* finite, not negative */
 } ckpt_option_kind;
 
@@ -33,10 +34,10 @@ typedef enum ckpt_option_kind {
 /* Flags of a row. */
 enum {
   CKPT_OPTION_REQUIRED = 1,
-  CKPT_OPTION_REPEATED = 2, /* may stand several times; others are an error then */
-  CKPT_OPTION_MODIFIER = 4, /* belongs to the input before it */
-  CKPT_OPTION_RANKS = 8,    /* FORMAT: only those that are cut among ranks */
-  CKPT_OPTION_INPUT = 16,   /* PATH: of another input, whose digest receipts keep beside the path */
+  CKPT_OPTION_REPEATED = 2,  /* may stand several times; others are an error then */
+  CKPT_OPTION_MODIFIER = 4,  /* belongs to the input before it */
+  CKPT_OPTION_RANKS = 8,     /* FORMAT: only those that are cut among ranks */
+  CKPT_OPTION_INPUT = 16,    /* PATH: of another input, whose digest receipts keep beside the path */
   CKPT_OPTION_ATTACHED = 32, /* CHOICE: stands alone, or with a word behind "=" */
   CKPT_OPTION_MODEL = 64     /* PATH: of a model, to which modifiers behind it belong */
 };
@@ -63,6 +64,7 @@ typedef struct ckpt_option {
   ckpt_option_place place;
   size_t offset;      /* of the member that it fills */
   const char *field;  /* what the library and its receipts call it; NULL: nothing there has it */
+  const char *with;   /* the option of the same verb without which it has no meaning; NULL: none */
   const char *fixed;  /* CHOICE: what is filled in where it is given; NULL: the word itself */
   const char *always; /* verbs whose receipts always have it, space separated */
   unsigned key;       /* its turn among the keys of its object in receipts, from 1; 0: not written by this row */

@@ -304,7 +304,8 @@ static void print_option(ckpt_stream *out, const ckpt_option *option, const void
     case CKPT_OPTION_FLAG: ckpt_stream_text(out, *(const bool *)member ? "true" : "false"); break;
     case CKPT_OPTION_SIZE: ckpt_stream_printf(out, "%llu", (ull) * (const uint64_t *)member); break;
     case CKPT_OPTION_INTEGER:
-    case CKPT_OPTION_COUNT: ckpt_stream_printf(out, "%u", *(const uint32_t *)member); break;
+    case CKPT_OPTION_COUNT:
+    case CKPT_OPTION_LENGTH: ckpt_stream_printf(out, "%u", *(const uint32_t *)member); break;
     case CKPT_OPTION_TYPE: print_text(out, "", type_name(*(const ckpt_dtype *)member)); break;
     case CKPT_OPTION_PRESET: print_text(out, "", (*(const ckpt_preset *const *)member)->name); break;
     default:
@@ -419,7 +420,7 @@ static void print_output(ckpt_stream *out, const ckpt_plan *plan, const ckpt_con
   print_text(out, number == 0 ? "  {\"path\":" : ",\n  {\"path\":", output->path);
   print_text(out, ",\"format\":", output->format->name);
   ckpt_convert_target asked = *target;
-  if (!output->options.is_folder) asked.shard_size = 0;
+  if (!output->options.is_folder || !output->format->caps.cut_by_size) asked.shard_size = 0;
   print_place(out, CKPT_PLACE_TARGET, &asked, &asked.values, NULL);
   if (output->format->caps.presets && output->read_names != NULL) print_text(out, ",\"names\":", output->read_names);
   print_digest(out, &output->digest);

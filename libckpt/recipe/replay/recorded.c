@@ -229,7 +229,8 @@ static field field_of(const ckpt_option *option, void *place) {
     case CKPT_OPTION_FLAG: f.read = ckpt_recorded_flag; break;
     case CKPT_OPTION_SIZE: f.read = ckpt_recorded_size; break;
     case CKPT_OPTION_INTEGER:
-    case CKPT_OPTION_COUNT: f.read = read_count; break;
+    case CKPT_OPTION_COUNT:
+    case CKPT_OPTION_LENGTH: f.read = read_count; break;
     case CKPT_OPTION_TYPE: f.read = read_type; break;
     case CKPT_OPTION_PRESET: f.read = read_preset; break;
     case CKPT_OPTION_CAST: f.read = read_casts; break;

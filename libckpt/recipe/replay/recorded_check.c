@@ -84,7 +84,7 @@ static ckpt_status check_target(const ckpt_recorded *r, const ckpt_convert_targe
   const struct {
     bool is_fine;
     const char *what;
-  } rules[] = {{target->shard_size == 0 || is_folder, "shard_size"},
+  } rules[] = {{target->shard_size == 0 || (is_folder && format->caps.cut_by_size), "shard_size"},
                {target->world == 0 || format->caps.ranks, "world"},
                {has_values(target, format), "value"},
                {strcmp(verb, "join") != 0 || !is_folder, "verb"},

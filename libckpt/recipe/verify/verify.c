@@ -83,6 +83,10 @@ ckpt_status ckpt_verify_structure(ckpt_findings *findings, const ckpt_index *ind
                                     err));
     CKPT_TRY(ckpt_findings_advise(CKPT_OK, findings, note->advice, NULL));
   }
+  for (uint32_t i = 0; i < index->n_unread; i++)
+    if (index->unread[i].is_unknown)
+      CKPT_TRY(ckpt_findings_add(findings, err, CKPT_PROBLEM, index->path, index->unread[i].name, "cannot be read: %s",
+                                 index->unread[i].why));
   if (index->source != NULL) CKPT_TRY(check_numbered(findings, index, &n_files, err));
   if (findings->n_of[CKPT_PROBLEM] != 0) return CKPT_OK; /* of opening too */
   if (index->n_tensors == 0)
@@ -194,9 +198,8 @@ ckpt_status ckpt_verify_manifest(ckpt_findings *findings, const ckpt_index *inde
                                expected->n_not_read, ckpt_plural(expected->n_not_read), expected->not_read[0],
                                expected->n_not_read == 1 ? "" : ", ..."));
   if (expected->n_exclude != 0)
-    CKPT_TRY(ckpt_findings_add(findings, err, CKPT_UNPROVEN, NULL, NULL,
-                               "values: %s leaves tensors out (exclude %s%s)", expected_path, expected->exclude[0],
-                               expected->n_exclude == 1 ? "" : " ..."));
+    CKPT_TRY(ckpt_findings_add(findings, err, CKPT_UNPROVEN, NULL, NULL, "values: %s leaves tensors out (exclude %s%s)",
+                               expected_path, expected->exclude[0], expected->n_exclude == 1 ? "" : " ..."));
   for (size_t i = 0; i < expected->n_not_read; i++) {
     const char *name = expected->not_read[i];
     if (ckpt_index_is_unread(index, name) || ckpt_index_find(index, name) != NULL) continue;

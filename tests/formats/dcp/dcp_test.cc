@@ -290,6 +290,31 @@ TEST(Dcp, AShardInBetweenIsMissed) {
   EXPECT_EQ(err.status, CKPT_EFORMAT) << text_of(err);
 }
 
+// One shard's file over another's: the parts of the other are lost, whatever the bytes.
+TEST(Dcp, AShardInAnothersPlaceIsRefused) {
+  Copy copy("hf-shards");
+  std::filesystem::copy(copy / "shard-00001-model-00001-of-00001.safetensors",
+                        copy / "shard-00002-model-00001-of-00001.safetensors",
+                        std::filesystem::copy_options::overwrite_existing);
+  ckpt_error err = {};
+  EXPECT_EQ(open(copy.path(), &err, false), nullptr);
+  EXPECT_EQ(err.status, CKPT_EFORMAT) << text_of(err);
+  EXPECT_STREQ(err.tensor, "v");
+  EXPECT_NE(strstr(err.message, "its part at [0, 0] is in shard-00001-model-00001-of-00001.safetensors too"), nullptr)
+      << text_of(err);
+}
+
+// That the last shard is lost cannot be told: a warning says what was guessed.
+TEST(Dcp, ShapesThatAreGuessedAreAWarning) {
+  Copy copy("hf-shards");
+  std::filesystem::remove(copy / "shard-00002-model-00001-of-00001.safetensors");
+  ckpt_error err = {};
+  IndexPointer index = open(copy.path(), &err);
+  ASSERT_NE(index, nullptr) << text_of(err);
+  ASSERT_EQ(index->n_notes, 1u);
+  EXPECT_TRUE(ckpt_note_is_warning(&index->notes[0])) << index->notes[0].text;
+}
+
 // Each of them once, with its whole path, however often the metadata names it.
 TEST(Dcp, MissingFilesAreCountedOnce) {
   for (const auto &[name, files, message] : std::vector<std::array<std::string, 3>>{

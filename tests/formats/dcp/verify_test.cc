@@ -172,7 +172,10 @@ TEST(DcpVerify, BytesBehindAStreamAreAProblem) {
     ckpt_crc_counts counts;
     ASSERT_EQ(ckpt_source_memory(&source, bytes.data(), bytes.size(), "items", &err), CKPT_OK);
     ASSERT_EQ(ckpt_index_new(&index, source, "items", "dcp", nullptr, &err), CKPT_OK);
-    const ckpt_archive item = {"item", 0, bytes.size(), 0, true, nullptr, nullptr};
+    ckpt_archive item = {};
+    item.name = "item";
+    item.n_bytes = bytes.size();
+    item.is_zstd = true;
     ASSERT_EQ(ckpt_index_add_archive(index, &item, &err), CKPT_OK);
     const std::string problem = "item: bytes follow the zstd stream in its slice (" + std::to_string(behind.size()) +
                                 " after " + std::to_string(packed.size()) + ")\n";

@@ -279,6 +279,10 @@ TEST(Zero, FilesOfRanksThatChangedPlacesAreFound) {
     EXPECT_NE(found.find("was saved as " + b + ", as its archive says: a file in another's place"), std::string::npos)
         << name << found;
     EXPECT_NE(found.find("was saved as " + a), std::string::npos) << name << found;
+    ckpt_error err = {};
+    EXPECT_EQ(open(folder / "run", &err, false), nullptr) << name; /* and no other verb takes them */
+    EXPECT_EQ(err.status, CKPT_EFORMAT) << text_of(err);
+    EXPECT_NE(std::string(err.message).find("another's place"), std::string::npos) << text_of(err);
   }
 }
 

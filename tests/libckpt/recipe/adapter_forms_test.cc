@@ -67,7 +67,9 @@ class EitherForm : public Forms, public testing::WithParamInterface<const char *
 
 TEST_P(EitherForm, MergesAlike) {
   const std::string folder = kData + GetParam();
-  IndexPointer base = open(std::string(GetParam()) == "mixtral" ? kData + "experts/base" : folder + "/base");
+  const std::map<std::string, std::string> others = {{"mixtral", kData + "experts/base"},
+                                                     {"rotary", CKPT_TESTS_DIR "/data/dialect/mistral"}};
+  IndexPointer base = open(others.count(GetParam()) != 0 ? others.at(GetParam()) : folder + "/base");
   IndexPointer adapter = open(folder + "/adapter"), gguf = to_gguf(adapter.get(), base.get());
   ASSERT_NE(gguf, nullptr) << text_of(err_);
   ASSERT_EQ(ckpt_adapter_kind_of(gguf.get()), CKPT_ADAPTER_GGUF);
@@ -83,7 +85,8 @@ TEST_P(EitherForm, MergesAlike) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Adapters, EitherForm,
-                         testing::Values("linear", "rslora", "patterns", "embedding", "gpt2", "experts", "mixtral"),
+                         testing::Values("linear", "rslora", "patterns", "embedding", "gpt2", "experts", "mixtral",
+                                         "rotary"),
                          [](const auto &tested) { return tested.param; });
 
 std::string Bytes(const std::string &path) {
@@ -93,7 +96,7 @@ std::string Bytes(const std::string &path) {
 
 TEST_F(Forms, AreByteForByteWhatLlamaCppsConverterWrites) {
   Folder folder;
-  for (const std::string kind : {"linear", "embedding", "mixtral"}) {
+  for (const std::string kind : {"linear", "embedding", "mixtral", "rotary"}) {
     const std::string input = kData + kind + "/adapter", output = folder / (kind + ".gguf");
     ckpt_convert_options options = {};
     options.struct_size = sizeof options;

@@ -1,4 +1,4 @@
-# What else stands in the folder, what is left out and what a reader will miss is said; --quiet says nothing.
+# What else stands in the folder, what is left out and what a reader will miss is said; with --quiet the warnings are.
 mkdir both && cp $DATA/gpt2-tiny/* both && printf 'PK\003\004' >both/pytorch_model.bin
 closing() { sed -E 's/ in [0-9].*peak memory .*/ in TIME, RATE, PEAK/'; }
 ckpt convert both -o one.safetensors 2>&1 >/dev/null | closing

@@ -44,3 +44,15 @@ try diff twice unequal
 try diff unequal bare.safetensors
 try verify unequal
 ckpt hash once twice | cut -c1-70 | uniq -c | cut -c1-20
+# Tensors alone are judged: what else differs is said, and where there are none nothing is equal.
+cp -r "$DATA/llama-tiny" other && sed -i 's/10000.0/5.0/' other/config.json
+try diff llama other
+cp "$DATA/gguf/tiny-llama-f16.gguf" whole.gguf
+ckpt convert whole.gguf -o edited.gguf --set llama.rope.freq_base=5 --quiet > /dev/null
+try diff whole.gguf edited.gguf
+ckpt convert "$DATA/dcp/state-dicts" -o states.pt --quiet > /dev/null
+try diff states.pt states.pt --include all
+cp "$DATA/trainer/fsdp1-full/scheduler.bin" "$DATA/trainer/gpt2-lora/scheduler.pt" .
+try diff scheduler.bin scheduler.pt --include all
+try hash scheduler.bin
+try convert scheduler.bin -o none.safetensors

@@ -91,3 +91,9 @@ try quantize every-type.gguf -o no.gguf --type Q8_0
 try quantize model.gguf -o no.gguf --type Q8_0 --output-tensor-type i32
 rm every-type.gguf
 ls
+# shards are a folder's
+try quantize model.gguf -o no.gguf --type Q8_0 --shard-size 200K
+try quantize model.gguf -o no/ --type Q8_0
+try quantize model.gguf -o shards/ --type Q8_0 --shard-size 200K --receipt shards.json --quiet
+try verify shards --receipt shards.json --quiet
+ls shards

@@ -42,6 +42,7 @@ ckpt verify three --quiet | grep -c order
 rank() { echo "three/$(cat three/latest)/bf16_zero_pp_rank_$1_mp_rank_00_optim_states.pt"; }
 mv $(rank 0) swapped && mv $(rank 1) $(rank 0) && mv swapped $(rank 1)
 ckpt verify three --quiet | grep 'saved as'
+try consolidate three -o none.safetensors
 cat > open.py << 'END'
 import sys, zipfile
 for path in sys.argv[1:]:

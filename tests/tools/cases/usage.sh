@@ -46,3 +46,16 @@ try convert a -o b --dtype bf17
 try convert a -o b --dtype =bf16
 ln -s "$DATA/llama-tiny" in
 try convert in -o none --to dcp --zstd 23
+# What belongs together, and what belongs to other verbs.
+try ls in --weights model --weights master
+try ls in --tied untie
+try hash in --allow-noop
+try convert in -o none --combine cat --allow-partial
+try ls in --exclude x
+try ls in -t Q8_0
+try ppl in -f text --ctx 0
+try ppl in -f text --chunks 1K
+try ppl in -f text --names stored --against in --names stored --weights model --weights master
+# A size of shards that no output is cut by.
+try convert in -o none --to dcp --shard-size 100K
+try convert in -o none.pt --shard-size 100K

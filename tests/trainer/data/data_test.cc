@@ -9,7 +9,7 @@
 #include <vector>
 
 extern "C" {
-#include "trainer/data/batch.h"
+#include "trainer/data/loader.h"
 }
 
 namespace {
@@ -132,6 +132,65 @@ TEST_F(Data, BatchesArePaddedAndShifted) {
   EXPECT_EQ(std::vector<int>(loaded_.mask, loaded_.mask + 12), (std::vector<int>{1, 1, 0, 0, 1, 1, 1, 1, 1, 1, 1, 0}));
   ASSERT_EQ(ckpt_batch_load(&loaded_, data_, &order, 0, 1, 1, false, &sample_, &err_), CKPT_OK);
   EXPECT_EQ(loaded_.batch.mask, nullptr);
+}
+
+// Threads read ahead: the batches of every rank, in their order, whatever the threads; a row that cannot be read fails
+// the batch that has it, and no earlier one.
+TEST_F(Data, LoadersGiveBatchesInOrder) {
+  std::string rows;
+  for (int i = 0; i < 23; i++) rows += "{\"input_ids\": [" + std::to_string(i) + ", 1, 2]}\n";
+  ASSERT_EQ(open({write("a.jsonl", rows)}), CKPT_OK);
+  const ckpt_order order = {23, 2, 3, 2, 7, false, false};
+  for (const uint32_t n_threads : {1U, 5U})
+    for (const uint64_t rank : {0, 1}) {
+      const ckpt_loader_options options = {data_, &order, rank, 1, 7, false, n_threads};
+      ckpt_loader *loader = nullptr;
+      ckpt_loaded taken = {};
+      ASSERT_EQ(ckpt_loader_new(&loader, &options, &err_), CKPT_OK);
+      for (uint64_t step = 1; step < 7; step++)
+        for (uint64_t micro = 0; micro < ckpt_order_accumulated(&order, step); micro++) {
+          uint64_t first, n;
+          ckpt_order_rows(&order, step, micro, rank, &first, &n);
+          ASSERT_EQ(ckpt_batch_load(&loaded_, data_, &order, step / ckpt_order_steps(&order), first, n, false, &sample_,
+                                    &err_),
+                    CKPT_OK);
+          ASSERT_EQ(ckpt_loader_take(loader, &taken, &err_), CKPT_OK) << err_.message;
+          ASSERT_EQ(taken.batch.n_rows, loaded_.batch.n_rows);
+          ASSERT_EQ(taken.batch.first_row, first);
+          const size_t n_ids = static_cast<size_t>(taken.batch.n_rows) * taken.batch.length;
+          EXPECT_TRUE(std::equal(taken.ids, taken.ids + n_ids, loaded_.ids)) << step << " " << micro;
+        }
+      EXPECT_EQ(ckpt_loader_take(loader, &taken, &err_), CKPT_EINTERNAL);
+      ckpt_batch_free(&taken);
+      ckpt_loader_free(loader);
+    }
+  ASSERT_EQ(open({write("b.jsonl", rows.substr(0, rows.find("{\"input_ids\": [9")) + "{\n")}), CKPT_OK);
+  const ckpt_order plain = {10, 2, 1, 1, 0, false, true};
+  const ckpt_loader_options options = {data_, &plain, 0, 0, 100, false, 3};
+  ckpt_loader *loader = nullptr;
+  ckpt_loaded taken = {};
+  err_ = {};
+  ASSERT_EQ(ckpt_loader_new(&loader, &options, &err_), CKPT_OK);
+  for (int i = 0; i < 4; i++) EXPECT_EQ(ckpt_loader_take(loader, &taken, &err_), CKPT_OK) << err_.message;
+  EXPECT_EQ(ckpt_loader_take(loader, &taken, &err_), CKPT_EFORMAT);
+  EXPECT_NE(std::string(err_.message).find("line 10"), std::string::npos) << err_.message;
+  ckpt_batch_free(&taken);
+  ckpt_loader_free(loader);
+}
+
+// Rows are counted by threads; of several that are broken the first is named.
+TEST_F(Data, PackingCountsAnyNumberOfRows) {
+  std::string rows;
+  for (int i = 0; i < 3000; i++)
+    rows += "{\"input_ids\": [" + std::to_string(i % 90) + (i % 3 == 0 ? ", 1]}\n" : "]}\n");
+  ASSERT_EQ(open({write("a.jsonl", rows)}, CKPT_PACKING_CONCAT, 10), CKPT_OK) << err_.message;
+  EXPECT_EQ(ckpt_dataset_count(data_), 400u);
+  EXPECT_EQ(ids(399).back(), 2999 % 90);
+  for (const char *broken : {"[6, 1]}", "[8]}"}) rows.replace(rows.rfind(broken), 1, "x");
+  rows.replace(rows.find("[50]}", 20000), 1, "x");
+  EXPECT_EQ(open({write("b.jsonl", rows)}, CKPT_PACKING_CONCAT, 10), CKPT_EFORMAT);
+  const auto line = 1 + std::count(rows.begin(), rows.begin() + static_cast<long>(rows.find("x50]}")), '\n');
+  EXPECT_NE(std::string(err_.message).find("line " + std::to_string(line)), std::string::npos) << err_.message;
 }
 
 TEST_F(Data, PackingJoinsRowsAndKeepsDocumentsApart) {

@@ -37,10 +37,8 @@ ckpt_status Fail(const char *what, ckpt_error *err) {
   extern "C" ckpt_status __wrap_##name parameters; /* NOLINT: the linker's name */ \
   ckpt_status __wrap_##name parameters { return Fails(phase) ? Fail(what, err) : __real_##name arguments; }
 
-WRAP(kLoad, "load", ckpt_model_load,
-     (float *flat, const ckpt_model *model, const ckpt_index *index, const ckpt_load_options *options, uint32_t *n,
-      ckpt_error *err),
-     (flat, model, index, options, n, err))
+WRAP(kLoad, "load", ckpt_state_load_weights, (ckpt_sharded * s, const ckpt_index *index, ckpt_error *err),
+     (s, index, err))
 WRAP(kForward, "forward", ckpt_executor_train,
      (ckpt_executor * x, const ckpt_token_batch *batch, double scale, ckpt_forward_result *result, ckpt_error *err),
      (x, batch, scale, result, err))

@@ -56,6 +56,25 @@ TEST_F(Train, AnyRanksAndStagesGiveTheCurveOfOne) {
 }
 
 // Rows are counted over the step, so ranks and accumulation draw alike; evaluation does not drop.
+// Layers gathered and summed beside the computing, or in turn; run again for backward or kept; ranks without a row.
+TEST_F(Train, OverlapAndRecomputationChangeNoBit) {
+  const std::string common =
+      "--max_steps 7 --quiet --save_steps 4 --per_device_train_batch_size 1 --gradient_accumulation_steps 2 --ranks 4 "
+      "--eval_strategy steps --eval_steps 3 --per_device_eval_batch_size 3 --eval-data " +
+      data_folder + "eval.jsonl ";
+  std::string whole;
+  for (const char *stage : {"2", "3"})
+    for (const char *how : {"--overlap on", "--overlap off", "--overlap on --gradient_checkpointing true"}) {
+      const std::string out = std::string("run") + stage + std::to_string(how[10]) + std::to_string(how[11] + how[12]);
+      const Outcome done = train(out, common + how + " --stage " + stage);
+      ASSERT_EQ(done.code, 0) << done.text;
+      if (whole.empty()) whole = bytes(out + "/model.safetensors");
+      EXPECT_EQ(bytes(out + "/model.safetensors"), whole) << stage << how;
+      fs::remove_all(at(out));
+    }
+  EXPECT_EQ(train("wrong", "--overlap maybe").code, 2);
+}
+
 TEST_F(Train, DropsTheSameOnAnyRanksAndAfterResuming) {
   fs::copy(data_folder + "gpt2", at("model"));
   json_t *config = json_load_file((at("model") + "/config.json").c_str(), 0, nullptr);

@@ -214,10 +214,11 @@ ckpt_status ckpt_torch_graph_add_named(ckpt_torch_graph *graph, ckpt_index *inde
     if (tensor->status == CKPT_OK) CKPT_TRY(add_tensor(graph, tensor, index, err));
     if (tensor->opaque != NULL)
       CKPT_TRY(add_opaque(&seen, graph, tensor, index, err));
-    else if (tensor->status == CKPT_EUNSUPPORTED)
+    else if (tensor->status == CKPT_EUNSUPPORTED) {
       CKPT_TRY(
           add_unread(&seen, name, graph->names[tensor->first_name].role, tensor->reason, tensor->is_kept, index, err));
-    else if (tensor->status != CKPT_OK)
+      index->unread[index->n_unread - 1].is_unknown = tensor->is_unknown;
+    } else if (tensor->status != CKPT_OK)
       CKPT_TRY(pass_tensor(graph, tensor, index, name, err));
   }
   graph->n_expanded = expanded(&budget, budget.n_viewed);

@@ -44,7 +44,8 @@ typedef struct ckpt_torch_tensor {
   uint64_t literal;
   const ckpt_object *call, *id; /* it is the storage, as bytes, of a tensor that is not read for `opaque`; else NULL */
   const char *opaque;
-  bool is_kept; /* not read, and whole in its call: a meta tensor */
+  bool is_kept;    /* not read, and whole in its call: a meta tensor */
+  bool is_unknown; /* not read, and made by what PyTorch has not */
 } ckpt_torch_tensor;
 
 /* Tensors of a graph may have this many bytes for each that its storages have, and those of all graphs of an index so

@@ -480,14 +480,15 @@ static bool is_unknown_storage(const ckpt_object *node) {
 ckpt_status ckpt_torch_tensor_read(ckpt_torch_tensor *out, const ckpt_torch_call *call,
                                    const ckpt_torch_reference *reference, ckpt_arena *arena, ckpt_error *err) {
   *out = (ckpt_torch_tensor){.first_name = UINT32_MAX, .last_name = UINT32_MAX};
+  const bool has_unknown = reference == NULL && call->n_args != 0 && is_unknown_storage(call->args[0]);
+  out->is_unknown = call->kind == TORCH_CALL_REFUSED ? call->reason == NULL : has_unknown;
   if (call->kind == TORCH_CALL_REFUSED)
     return refuse(out, CKPT_EUNSUPPORTED,
                   call->reason != NULL
                       ? call->reason
                       : ckpt_arena_printf(arena, "made by %.120s, which is not known", call->function->name),
                   err);
-  if (reference == NULL && call->n_args != 0 && is_unknown_storage(call->args[0]))
-    return refuse(out, CKPT_EUNSUPPORTED, "of a storage whose class is not known", err);
+  if (has_unknown) return refuse(out, CKPT_EUNSUPPORTED, "of a storage whose class is not known", err);
   if (reference == NULL || call->n_args < 4)
     return refuse(out, CKPT_EFORMAT, "a tensor without storage, offset, shape or strides", err);
   out->storage = reference->storage;

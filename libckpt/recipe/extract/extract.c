@@ -1,0 +1,347 @@
+/* extract.c - pairs of tensors: which is a linear layer's, what it takes, and how far each pair is apart. See
+ * extract.h. */
+#include "libckpt/recipe/extract/extract.h"
+
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "libckpt/base/backend.h"
+#include "libckpt/base/checked.h"
+#include "libckpt/base/dtype.h"
+#include "libckpt/base/error.h"
+#include "libckpt/base/float_env.h"
+#include "libckpt/base/text.h"
+#include "libckpt/index/arch.h"
+#include "libckpt/recipe/adapter/names.h"
+#include "libckpt/recipe/extract/items.h"
+#include "libckpt/recipe/extract/jacobi.h"
+#include "libckpt/recipe/extract/svd.h"
+#include "libckpt/run/run.h"
+
+typedef unsigned long long ull;
+
+enum { PANEL = 1 << 21 }; /* f64 at a time beside a matrix: 16 MiB */
+
+/* ---- pairs ------------------------------------------------------------------------------------------------------- */
+
+static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+uint64_t ckpt_extract_rows(const ckpt_tensor *tensor) {
+  const uint64_t n_rows = tensor->rank == 0 ? 1 : tensor->shape[0];
+  const uint64_t width = n_rows == 0 ? 0 : tensor->n_elements / n_rows;
+  return width == 0 ? n_rows : least(n_rows, width >= PANEL ? 1 : PANEL / width);
+}
+
+/* The factors are smaller than the matrix up to this one. */
+static uint64_t saving_rank(const ckpt_tensor *t) {
+  const uint64_t rank = t->n_elements / (t->shape[0] + t->shape[1]);
+  return rank == 0 ? 1 : rank;
+}
+
+uint64_t ckpt_extract_rank(const ckpt_extraction *x, const ckpt_extract_item *item) {
+  const uint64_t smaller = least(item->base->shape[0], item->base->shape[1]);
+  return least(smaller, x->options.rank != 0 ? x->options.rank : saving_rank(item->base));
+}
+
+static ckpt_status check_pair(const ckpt_index *base, const ckpt_index *tuned, const ckpt_tensor *b,
+                              const ckpt_tensor *t, ckpt_error *err) {
+  char is[CKPT_SHAPE_TEXT], was[CKPT_SHAPE_TEXT];
+  const ckpt_tensor *const both[] = {b, t};
+  if (!ckpt_tensor_same_shape(b, t))
+    return ckpt_fail(err, CKPT_EDIFFERENT, ckpt_index_file_of(tuned, t), t->name, "is %s, and %s in %s",
+                     ckpt_tensor_shape_text(t, is, sizeof is), ckpt_tensor_shape_text(b, was, sizeof was), base->path);
+  for (int i = 0; i < 2; i++) {
+    const ckpt_dtype dtype = (ckpt_dtype)both[i]->dtype;
+    if (!ckpt_dtype_is_block(dtype) && dtype != CKPT_F64 && dtype != CKPT_F32 && dtype != CKPT_F16 &&
+        dtype != CKPT_BF16 && b->role == CKPT_ROLE_PARAMETER)
+      return ckpt_fail(err, CKPT_EUNSUPPORTED, i == 0 ? base->path : tuned->path, both[i]->name,
+                       "is %s, of which no difference is taken", ckpt_dtype_name(dtype));
+  }
+  return CKPT_OK;
+}
+
+static ckpt_status add_item(ckpt_extraction *x, const ckpt_tensor *base, const ckpt_tensor *tuned, ckpt_error *err) {
+  const char *dot = strrchr(tuned->name, '.');
+  const size_t n_module = dot == NULL ? strlen(tuned->name) : (size_t)(dot - tuned->name);
+  ckpt_extract_item *item = &x->items[x->n];
+  uint64_t numbers[2];
+  *item = (ckpt_extract_item){.base = base, .tuned = tuned, .name = tuned->name};
+  item->module = ckpt_arena_text(&x->arena, tuned->name, n_module);
+  const char *weight = ckpt_arena_printf(&x->arena, "%s.weight", item->module);
+  CKPT_TRY_ALLOC(item->module, err);
+  CKPT_TRY_ALLOC(weight, err);
+  CKPT_TRY(check_pair(x->base, x->tuned, base, tuned, err));
+  const ckpt_tensor *of = ckpt_index_find(x->base, weight);
+  const ckpt_arch *arch = x->base->architecture != NULL ? ckpt_arch_find(x->base->architecture) : NULL;
+  const ckpt_arch_name *row = arch == NULL ? NULL : ckpt_arch_match(arch, base->name, numbers);
+  item->is_linear = ckpt_adapter_is_linear(x->base, base) && base->n_elements != 0;
+  item->is_of_linear =
+      !item->is_linear && of != NULL && ckpt_adapter_is_linear(x->base, of) && ckpt_text_ends(tuned->name, ".bias");
+  item->is_transposed = row != NULL && (row->notes & CKPT_NAME_TRANSPOSE) != 0;
+  x->n++;
+  return CKPT_OK;
+}
+
+static bool is_compared(const ckpt_tensor *tensor) {
+  return tensor->role == CKPT_ROLE_PARAMETER || tensor->role == CKPT_ROLE_BUFFER;
+}
+
+static ckpt_status refuse_missing(const ckpt_index *in, const ckpt_index *has, const ckpt_tensor *tensor,
+                                  ckpt_error *err) {
+  return ckpt_fail(err, CKPT_EDIFFERENT, ckpt_index_file_of(has, tensor), tensor->name, "is missing in %s", in->path);
+}
+
+static ckpt_status pair_all(ckpt_extraction *x, ckpt_error *err) {
+  const ckpt_index *base = x->base, *tuned = x->tuned;
+  x->items = ckpt_arena_array(&x->arena, (size_t)tuned->n_tensors + 1, sizeof *x->items);
+  CKPT_TRY_ALLOC(x->items, err);
+  for (uint32_t i = 0; i < tuned->n_tensors; i++) {
+    const ckpt_tensor *tensor = &tuned->tensors[i], *other = ckpt_index_find(base, tensor->name);
+    if (!is_compared(tensor)) continue;
+    if (other == NULL) return refuse_missing(base, tuned, tensor, err);
+    CKPT_TRY(add_item(x, other, tensor, err));
+  }
+  for (uint32_t i = 0; i < base->n_tensors; i++)
+    if (is_compared(&base->tensors[i]) && ckpt_index_find(tuned, base->tensors[i].name) == NULL)
+      return refuse_missing(tuned, base, &base->tensors[i], err);
+  return CKPT_OK;
+}
+
+static ckpt_status check_options(const ckpt_extraction *x, ckpt_error *err) {
+  uint64_t most = 0;
+  if (x->options.rank == 0 && !(x->options.energy > 0 && x->options.energy < 1))
+    return ckpt_fail_option(err, CKPT_EINVAL, x->tuned->path, "energy", "%g is no share above 0 and below 1",
+                            x->options.energy);
+  for (size_t i = 0; i < x->n; i++) {
+    const ckpt_tensor *t = x->items[i].base;
+    uint64_t n_bytes;
+    if (!x->items[i].is_linear) continue;
+    most = most > least(t->shape[0], t->shape[1]) ? most : least(t->shape[0], t->shape[1]);
+    if (!ckpt_mul_u64(t->n_elements, 64, &n_bytes) || n_bytes > SIZE_MAX / 64)
+      return ckpt_fail(err, CKPT_ELIMIT, x->base->path, t->name, "is too large for memory");
+  }
+  if (most == 0 || x->options.rank <= most) return CKPT_OK;
+  return ckpt_fail_option(err, CKPT_EINVAL, x->tuned->path, "rank",
+                          "no matrix of a linear layer has more than rank %llu", (ull)most);
+}
+
+ckpt_status ckpt_extract_open(ckpt_extraction **out, const ckpt_index *base, const ckpt_index *tuned,
+                              const ckpt_extract_options *options, ckpt_error *err) {
+  ckpt_extraction *x = calloc(1, sizeof *x);
+  CKPT_TRY_ALLOC(x, err);
+  *x = (ckpt_extraction){.base = base, .tuned = tuned, .options = *options, .file = -1};
+  ckpt_arena_init(&x->arena, tuned->max_bytes);
+  ckpt_status status = pair_all(x, err);
+  if (status == CKPT_OK) status = check_options(x, err);
+  if (status == CKPT_OK)
+    *out = x;
+  else
+    ckpt_extract_free(x);
+  return status;
+}
+
+void ckpt_extract_free(ckpt_extraction *x) {
+  if (x == NULL) return;
+  if (x->file >= 0) close(x->file);
+  ckpt_arena_free(&x->arena);
+  free(x);
+}
+
+void ckpt_extract_describe(ckpt_extract_plan *out, const ckpt_extraction *x) {
+  *out = (ckpt_extract_plan){.memory = 0};
+  for (size_t i = 0; i < x->n; i++) {
+    const ckpt_extract_item *item = &x->items[i];
+    const ckpt_tensor *t = item->base;
+    out->n_bytes_read += t->n_bytes + item->tuned->n_bytes;
+    out->n_linear += item->is_linear;
+    out->n_others += !item->is_linear;
+    const uint64_t panel =
+        16 * ckpt_extract_rows(t) * (t->rank == 0 ? 1 : t->n_elements / (t->shape[0] + !t->shape[0]));
+    if (panel > out->memory) out->memory = panel;
+    if (!item->is_linear) continue;
+    const uint64_t rank = ckpt_extract_rank(x, item);
+    const uint64_t memory = 8 * t->n_elements + panel + ckpt_svd_bytes(t->shape[0], t->shape[1], rank);
+    out->n_bytes_factors += 4 * rank * (t->shape[0] + t->shape[1]);
+    if (out->largest == NULL || t->n_elements > out->largest->n_elements) out->largest = t;
+    if (memory > out->memory) out->memory = memory;
+  }
+}
+
+/* ---- differences ------------------------------------------------------------------------------------------------- */
+
+/* Rows [first, first + n) of a tensor as f64. */
+static ckpt_status read_rows(double *out, const ckpt_index *index, const ckpt_tensor *tensor, uint64_t first,
+                             uint64_t n, ckpt_error *err) {
+  ckpt_box box = {.start = {first}, .count = {n}};
+  uint64_t n_elements = n;
+  for (uint32_t axis = 1; axis < tensor->rank; axis++) {
+    box.count[axis] = tensor->shape[axis];
+    n_elements *= tensor->shape[axis];
+  }
+  if (tensor->rank == 0) return ckpt_read(index, tensor, NULL, CKPT_F64, out, sizeof *out, err);
+  return ckpt_read(index, tensor, &box, CKPT_F64, out, (size_t)n_elements * sizeof *out, err);
+}
+
+/* The squares of what a pair differs by, added up; out NULL: the difference itself is not wanted. */
+static ckpt_status subtract(double *squares, double *out, const ckpt_extraction *x, const ckpt_extract_item *item,
+                            const ckpt_run_options *run, ckpt_error *err) {
+  const uint64_t n_rows = item->base->rank == 0 ? 1 : item->base->shape[0], at_once = ckpt_extract_rows(item->base);
+  const uint64_t width = n_rows == 0 ? 0 : item->base->n_elements / n_rows;
+  *squares = 0;
+  if (item->base->n_elements == 0) return CKPT_OK;
+  double *panel = reallocarray(NULL, (size_t)(2 * at_once), (size_t)width * sizeof *panel);
+  CKPT_TRY_ALLOC(panel, err);
+  ckpt_status status = CKPT_OK;
+  for (uint64_t first = 0; status == CKPT_OK && first < n_rows; first += at_once) {
+    const uint64_t n = least(at_once, n_rows - first);
+    double *before = panel, *after = out != NULL ? out + first * width : panel + at_once * width;
+    status = ckpt_check_cancel(run, "cancelled", err);
+    if (status == CKPT_OK) status = read_rows(before, x->base, item->base, first, n, err);
+    if (status == CKPT_OK) status = read_rows(after, x->tuned, item->tuned, first, n, err);
+    for (uint64_t row = 0; status == CKPT_OK && row < n; row++) {
+      double *a = after + row * width;
+      for (uint64_t i = 0; i < width; i++) a[i] -= before[row * width + i];
+      *squares += ckpt_dot(a, a, (size_t)width);
+    }
+  }
+  free(panel);
+  if (status == CKPT_OK && !isfinite(*squares))
+    status = ckpt_fail(err, CKPT_EVALUE, NULL, NULL, "differs by values that are not finite");
+  return status;
+}
+
+/* ---- factors ----------------------------------------------------------------------------------------------------- */
+
+static ckpt_status open_file(ckpt_extraction *x, const char *folder, ckpt_error *err) {
+  char *path = NULL;
+  x->file = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+  if (x->file >= 0) return CKPT_OK;
+  if (asprintf(&path, "%s/.ckpt-extract-XXXXXX", folder) < 0)
+    return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  x->file = mkostemp(path, O_CLOEXEC);
+  ckpt_status status = x->file >= 0 ? CKPT_OK : ckpt_fail_errno(err, folder, "the factors cannot be kept there");
+  if (x->file >= 0) unlink(path);
+  free(path);
+  return status;
+}
+
+static ckpt_status append(ckpt_extraction *x, const float *values, size_t n, ckpt_error *err) {
+  const char *at = (const char *)values;
+  for (size_t left = n * sizeof *values; left != 0;) {
+    const ssize_t n_written = pwrite(x->file, at, left, (off_t)x->n_file);
+    if (n_written <= 0) return ckpt_fail_errno(err, x->tuned->path, "the factors cannot be kept");
+    at += n_written;
+    left -= (size_t)n_written;
+    x->n_file += (uint64_t)n_written;
+  }
+  return CKPT_OK;
+}
+
+/* One factor, as it is or transposed, a row at a time; its values become those that are stored. */
+static ckpt_status store(ckpt_extraction *x, double *factor, size_t rank, size_t n, bool is_transposed,
+                         ckpt_error *err) {
+  const size_t n_rows = is_transposed ? n : rank, width = is_transposed ? rank : n;
+  float *row = reallocarray(NULL, width, sizeof *row);
+  ckpt_status status = row == NULL ? ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory") : CKPT_OK;
+  for (size_t i = 0; i < rank * n; i++) factor[i] = (double)(float)factor[i];
+  for (size_t i = 0; status == CKPT_OK && i < n_rows; i++) {
+    for (size_t k = 0; k < width; k++) row[k] = (float)(is_transposed ? factor[k * n + i] : factor[i * n + k]);
+    status = append(x, row, width, err);
+  }
+  free(row);
+  return status;
+}
+
+/* PEFT's A and B: (r, in) and (out, r) of a layer whose matrix is (out, in), or its transpose. */
+static ckpt_status store_factors(ckpt_extraction *x, ckpt_extract_item *item, ckpt_svd *svd, ckpt_error *err) {
+  const size_t n_rows = item->base->shape[0], n_columns = item->base->shape[1];
+  item->rank = svd->rank;
+  item->offset = x->n_file;
+  if (item->is_transposed) {
+    CKPT_TRY(store(x, svd->left, svd->rank, n_rows, false, err));
+    return store(x, svd->right, svd->rank, n_columns, true, err);
+  }
+  CKPT_TRY(store(x, svd->right, svd->rank, n_columns, false, err));
+  return store(x, svd->left, svd->rank, n_rows, true, err);
+}
+
+/* What is left of the matrix without its factors, in its place. */
+static void measure(ckpt_extract_item *item, double *matrix, ckpt_svd *svd, const ckpt_run_options *run) {
+  const size_t n_rows = item->base->shape[0], n_columns = item->base->shape[1];
+  for (size_t i = 0; i < svd->rank * n_rows; i++) svd->left[i] = -svd->left[i];
+  ckpt_product product = {.c = matrix, .a = svd->left, .b = svd->right, .m = n_rows, .n = n_columns, .k = svd->rank};
+  product.c_row = product.b_row = n_columns;
+  product.a_row = 1;
+  product.a_column = n_rows;
+  ckpt_svd_multiply(&product, run);
+  double squares = 0;
+  for (size_t i = 0; i < n_rows; i++) squares += ckpt_dot(matrix + i * n_columns, matrix + i * n_columns, n_columns);
+  item->error = sqrt(squares);
+}
+
+static ckpt_status factorize(ckpt_extraction *x, ckpt_extract_item *item, const ckpt_run_options *run,
+                             ckpt_error *err) {
+  ckpt_svd svd = {0};
+  ckpt_svd_request request = {
+      .n_rows = item->base->shape[0], .n_columns = item->base->shape[1], .energy = x->options.energy, .run = run};
+  double *matrix = reallocarray(NULL, (size_t)item->base->n_elements, sizeof *matrix);
+  CKPT_TRY_ALLOC(matrix, err);
+  ckpt_status status = subtract(&item->squares, matrix, x, item, run, err);
+  item->differs = status == CKPT_OK && item->squares != 0;
+  if (item->differs) {
+    request.matrix = matrix;
+    request.squares = item->squares;
+    request.max_rank = (size_t)ckpt_extract_rank(x, item);
+    if (x->options.rank != 0) request.rank = request.max_rank;
+    status = ckpt_svd_truncate(&svd, &request, err);
+    if (status == CKPT_OK) status = store_factors(x, item, &svd, err);
+    if (status == CKPT_OK) measure(item, matrix, &svd, run);
+    ckpt_svd_free(&svd);
+  }
+  free(matrix);
+  return status;
+}
+
+/* ---- the run ----------------------------------------------------------------------------------------------------- */
+
+static ckpt_status look_at(ckpt_extraction *x, ckpt_extract_item *item, const ckpt_run_options *run, ckpt_error *err) {
+  if (item->is_linear) return factorize(x, item, run, err);
+  if (item->base->role == CKPT_ROLE_PARAMETER) CKPT_TRY(subtract(&item->squares, NULL, x, item, run, err));
+  item->differs = item->squares != 0;
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_extract_run(ckpt_extraction *x, const char *folder, const ckpt_run_options *run, ckpt_error *err) {
+  CKPT_DEFAULT_FLOAT_ENV();
+  ckpt_extract_plan plan;
+  uint64_t n_read = 0;
+  bool any_differs = false;
+  ckpt_extract_describe(&plan, x);
+  CKPT_TRY(open_file(x, folder, err));
+  for (size_t i = 0; i < x->n; i++) {
+    ckpt_extract_item *item = &x->items[i];
+    CKPT_TRY(ckpt_fail_at(look_at(x, item, run, err), err, ckpt_index_file_of(x->tuned, item->tuned), item->name));
+    any_differs = any_differs || item->differs;
+    n_read += item->base->n_bytes + item->tuned->n_bytes;
+    CKPT_TRY(ckpt_tell_progress(run, n_read, plan.n_bytes_read, err));
+  }
+  if (any_differs) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EVALUE, x->tuned->path, NULL,
+                   "does not differ from %s in any parameter: there is no adapter", x->base->path);
+}
+
+bool ckpt_extract_at(const ckpt_extraction *x, size_t i, ckpt_extracted *out) {
+  if (i >= x->n) return false;
+  const ckpt_extract_item *item = &x->items[i];
+  *out = (ckpt_extracted){.name = item->name,
+                          .tensor = item->tuned,
+                          .is_linear = item->is_linear,
+                          .rank = item->rank,
+                          .norm = sqrt(item->squares),
+                          .error = item->error};
+  return true;
+}

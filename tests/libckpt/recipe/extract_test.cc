@@ -1,0 +1,356 @@
+// Truncated decompositions against matrices whose singular values are known, and adapters that are extracted and merged
+// again.
+#include <cmath>
+#include <random>
+
+#include "tests/libckpt/io/folder.h"
+#include "tests/libckpt/run/run_testing.h"
+
+extern "C" {
+#include "libckpt/index/index.h"
+#include "libckpt/recipe/adapter/adapter.h"
+#include "libckpt/recipe/extract/extract.h"
+#include "libckpt/recipe/extract/jacobi.h"
+#include "libckpt/recipe/extract/svd.h"
+}
+
+namespace {
+
+const std::string kData = CKPT_TESTS_DIR "/data/adapters/";
+
+// ---- the decomposition ----------------------------------------------------------------------------------------------
+
+// n random vectors of `length`, made orthonormal.
+std::vector<std::vector<double>> Orthonormal(size_t n, size_t length, unsigned seed) {
+  std::mt19937 generator(seed);
+  std::normal_distribution<double> normal;
+  std::vector<std::vector<double>> rows(n, std::vector<double>(length));
+  for (size_t i = 0; i < n; i++) {
+    for (double &x : rows[i]) x = normal(generator);
+    for (int pass = 0; pass < 3; pass++)
+      for (size_t k = 0; k < i; k++) {
+        long double dot = 0;
+        for (size_t j = 0; j < length; j++) dot += static_cast<long double>(rows[i][j]) * rows[k][j];
+        for (size_t j = 0; j < length; j++) rows[i][j] -= static_cast<double>(dot) * rows[k][j];
+      }
+    long double square = 0;
+    for (double x : rows[i]) square += static_cast<long double>(x) * x;
+    for (double &x : rows[i]) x /= std::sqrt(static_cast<double>(square));
+  }
+  return rows;
+}
+
+struct Known {
+  size_t n_rows, n_columns;
+  std::vector<double> values, matrix;
+  double squares = 0;
+  Known(size_t rows, size_t columns, const std::vector<double> &singular)
+      : n_rows(rows), n_columns(columns), values(singular), matrix(rows * columns) {
+    const auto left = Orthonormal(values.size(), rows, 1), right = Orthonormal(values.size(), columns, 2);
+    for (size_t v = 0; v < values.size(); v++)
+      for (size_t i = 0; i < rows; i++)
+        for (size_t j = 0; j < columns; j++) matrix[i * columns + j] += values[v] * left[v][i] * right[v][j];
+    for (double x : matrix) squares += x * x;
+  }
+  double best_error(size_t rank) const {
+    double sum = 0;
+    for (size_t i = rank; i < values.size(); i++) sum += values[i] * values[i];
+    return std::sqrt(sum);
+  }
+  double error_of(const ckpt_svd &svd) const {
+    double sum = 0;
+    for (size_t i = 0; i < n_rows; i++)
+      for (size_t j = 0; j < n_columns; j++) {
+        double x = matrix[i * n_columns + j];
+        for (size_t k = 0; k < svd.rank; k++) x -= svd.left[k * n_rows + i] * svd.right[k * n_columns + j];
+        sum += x * x;
+      }
+    return std::sqrt(sum);
+  }
+  ckpt_svd_request request(size_t rank, double energy = 0, size_t max_rank = 0) const {
+    ckpt_svd_request r = {};
+    r.matrix = matrix.data();
+    r.n_rows = n_rows;
+    r.n_columns = n_columns;
+    r.squares = squares;
+    r.rank = rank;
+    r.energy = energy;
+    r.max_rank = max_rank;
+    return r;
+  }
+};
+
+std::vector<double> Spectrum(size_t n, const std::function<double(size_t)> &value) {
+  std::vector<double> values(n);
+  for (size_t i = 0; i < n; i++) values[i] = value(i);
+  return values;
+}
+
+TEST(Svd, IsWithinAThousandthOfTheBestThereIs) {
+  const std::map<std::string, std::function<double(size_t)>> spectra = {
+      {"flat", [](size_t) { return 1.0; }},
+      {"linear", [](size_t i) { return 1.0 - static_cast<double>(i) / 64; }},
+      {"power", [](size_t i) { return 1 / std::sqrt(static_cast<double>(i) + 1); }},
+      {"steep", [](size_t i) { return std::pow(0.5, static_cast<double>(i)); }},
+      {"step", [](size_t i) { return i < 5 ? 1.0 : 1e-6; }}};
+  for (const auto &[name, value] : spectra)
+    for (const auto &[rows, columns] : std::vector<std::pair<size_t, size_t>>{{48, 66}, {66, 48}}) {
+      const Known known(rows, columns, Spectrum(48, value));
+      for (size_t rank : {1, 5, 24, 48}) {
+        ckpt_svd svd = {};
+        ckpt_error err = {};
+        const ckpt_svd_request request = known.request(rank);
+        ASSERT_EQ(ckpt_svd_truncate(&svd, &request, &err), CKPT_OK) << text_of(err);
+        EXPECT_LE(known.error_of(svd), 1.001 * known.best_error(rank) + 1e-12 * std::sqrt(known.squares))
+            << name << " " << rank;
+        EXPECT_LE(svd.rank, rank);
+        ckpt_svd_free(&svd);
+      }
+    }
+}
+
+TEST(Svd, FindsTheLeastRankThatHasAnEnergy) {
+  const Known known(90, 80, Spectrum(60, [](size_t i) { return i < 7 ? 3 - 0.1 * static_cast<double>(i) : 1e-5; }));
+  for (const auto &[energy, rank] : std::map<double, size_t>{{0.99999, 7}, {0.5, 4}, {0.1, 1}}) {
+    ckpt_svd svd = {};
+    ckpt_error err = {};
+    const ckpt_svd_request request = known.request(0, energy, 42);
+    ASSERT_EQ(ckpt_svd_truncate(&svd, &request, &err), CKPT_OK) << text_of(err);
+    EXPECT_EQ(svd.rank, rank) << energy;
+    ckpt_svd_free(&svd);
+  }
+}
+
+TEST(Svd, RefusesAnEnergyThatSavesNothing) {
+  const Known known(75, 60, Spectrum(60, [](size_t) { return 1.0; }));
+  for (const auto &[energy, is_found] : std::map<double, bool>{{0.4, true}, {0.54, true}, {0.6, false}}) {
+    ckpt_svd svd = {};
+    ckpt_error err = {};
+    const ckpt_svd_request request = known.request(0, energy, 33);
+    EXPECT_EQ(ckpt_svd_truncate(&svd, &request, &err), is_found ? CKPT_OK : CKPT_ELIMIT) << energy << text_of(err);
+    EXPECT_EQ(svd.rank, is_found ? static_cast<size_t>(std::ceil(60 * energy)) : 0);
+    EXPECT_EQ(text_of(err).find("takes more than rank 33") != std::string::npos, !is_found) << text_of(err);
+    ckpt_svd_free(&svd);
+  }
+}
+
+// A kernel that multiplies in another order would give other bits; threads share out rows and nothing else.
+TEST(Svd, HasTheSameBitsWithAnyThreadsAndBackend) {
+  const Known known(400, 300, Spectrum(40, [](size_t i) { return 1 / (static_cast<double>(i) + 1); }));
+  std::vector<std::vector<double>> all;
+  for (const auto &[n_threads, backend] : std::vector<std::pair<uint32_t, const ckpt_backend *>>{
+           {1, &ckpt_backend_reference}, {1, &ckpt_backend_cpu}, {7, &ckpt_backend_cpu}}) {
+    ckpt_run_options run = {};
+    run.struct_size = sizeof run;
+    run.n_threads = n_threads;
+    run.backend = backend;
+    ckpt_svd svd = {};
+    ckpt_error err = {};
+    ckpt_svd_request request = known.request(20);
+    request.run = &run;
+    ASSERT_EQ(ckpt_svd_truncate(&svd, &request, &err), CKPT_OK) << text_of(err);
+    all.emplace_back(svd.left, svd.left + svd.rank * known.n_rows);
+    all.back().insert(all.back().end(), svd.right, svd.right + svd.rank * known.n_columns);
+    ckpt_svd_free(&svd);
+  }
+  for (const auto &one : all) EXPECT_EQ(one, all[0]);
+}
+
+// ---- adapters -------------------------------------------------------------------------------------------------------
+
+class Extract : public Run {
+ protected:
+  IndexPointer open(const std::string &path) {
+    ckpt_index *index = nullptr;
+    EXPECT_EQ(ckpt_open(&index, path.c_str(), nullptr, &err_), CKPT_OK) << text_of(err_);
+    return IndexPointer(index, ckpt_index_free);
+  }
+  std::vector<double> values(const ckpt_index *index, const ckpt_tensor *tensor) {
+    std::vector<double> out(tensor->n_elements);
+    EXPECT_EQ(ckpt_read(index, tensor, nullptr, CKPT_F64, out.data(), 8 * out.size(), &err_), CKPT_OK);
+    return out;
+  }
+  ckpt_status extract(const ckpt_index *base, const ckpt_index *tuned, ckpt_extract_options options) {
+    ckpt_extract_free(extraction_);
+    extraction_ = nullptr;
+    err_ = {};
+    ckpt_status status = ckpt_extract_open(&extraction_, base, tuned, &options, &err_);
+    return status == CKPT_OK ? ckpt_extract_run(extraction_, folder_.path().c_str(), nullptr, &err_) : status;
+  }
+  void TearDown() override { ckpt_extract_free(extraction_); }
+  // What base + adapter is off from the tuned model, for each tensor; the adapter is merged in f32.
+  std::map<std::string, double> gaps(const ckpt_index *base, const ckpt_index *tuned) {
+    std::map<std::string, double> out;
+    ckpt_index *adapter = nullptr, *merged = nullptr;
+    ckpt_adapters *opened = nullptr;
+    EXPECT_EQ(ckpt_extract_adapter(&adapter, extraction_, &err_), CKPT_OK) << text_of(err_);
+    const ckpt_adapter_request request = {"extracted", 1};
+    ckpt_adapter_options options = {};
+    options.first = adapter;
+    EXPECT_EQ(ckpt_adapters_open(&opened, base, &request, 1, &options, &err_), CKPT_OK) << text_of(err_);
+    if (opened != nullptr && ckpt_adapters_merge(&merged, opened, &err_) == CKPT_OK) {
+      for (size_t i = 0; i < ckpt_index_count(tuned); i++) {
+        const ckpt_tensor *tensor = ckpt_index_at(tuned, i);
+        const auto a = values(tuned, tensor), b = values(merged, ckpt_index_find(merged, tensor->name));
+        for (size_t k = 0; k < a.size(); k++) out[tensor->name] += (a[k] - b[k]) * (a[k] - b[k]);
+        out[tensor->name] = std::sqrt(out[tensor->name]);
+      }
+    }
+    ckpt_index_free(merged);
+    ckpt_adapters_free(opened);
+    ckpt_index_free(adapter);
+    return out;
+  }
+  // The model that an adapter makes of its base, as a folder.
+  std::string merged(const std::string &kind) {
+    const std::string base = kData + kind + "/base", adapter = kData + kind + "/adapter", out = folder_ / kind;
+    IndexPointer model = open(base);
+    const ckpt_adapter_request request = {adapter.c_str(), 1};
+    ckpt_adapters *opened = nullptr;
+    ckpt_index *index = nullptr;
+    ckpt_plan *plan = nullptr;
+    ckpt_adapter_options options = {};
+    options.tied = "untie";
+    uint32_t sink = 0;
+    EXPECT_EQ(ckpt_adapters_open(&opened, model.get(), &request, 1, &options, &err_), CKPT_OK) << text_of(err_);
+    EXPECT_EQ(ckpt_adapters_merge(&index, opened, &err_), CKPT_OK) << text_of(err_);
+    EXPECT_EQ(ckpt_plan_new(&plan, &err_), CKPT_OK);
+    EXPECT_EQ(ckpt_plan_output(plan, out.c_str(), "hf", false, &sink, &err_), CKPT_OK) << text_of(err_);
+    EXPECT_EQ(ckpt_plan_carry(plan, sink, index, &err_), CKPT_OK);
+    for (size_t i = 0; i < ckpt_index_count(index); i++) {
+      const ckpt_tensor *tensor = ckpt_index_at(index, i);
+      ckpt_expr *expr = nullptr;
+      EXPECT_EQ(ckpt_expr_read(&expr, plan, index, tensor, &err_), CKPT_OK);
+      EXPECT_EQ(ckpt_plan_add(plan, sink, tensor->name, expr, &err_), CKPT_OK);
+    }
+    EXPECT_EQ(ckpt_plan_run(plan, nullptr, &err_), CKPT_OK) << text_of(err_);
+    ckpt_plan_free(plan);
+    ckpt_index_free(index);
+    ckpt_adapters_free(opened);
+    return out;
+  }
+  ckpt_extraction *extraction_ = nullptr;
+  Folder folder_;
+};
+
+class OfAKind : public Extract, public testing::WithParamInterface<const char *> {};
+
+TEST_P(OfAKind, FindsTheRankThatWasMergedAndIsTheSameModelAgain) {
+  const std::string folder = kData + GetParam();
+  IndexPointer base = open(folder + "/base"), tuned = open(merged(GetParam()));
+  ASSERT_EQ(extract(base.get(), tuned.get(), {.rank = 0, .energy = 0.9999999}), CKPT_OK) << text_of(err_);
+  ckpt_extracted one;
+  for (size_t i = 0; ckpt_extract_at(extraction_, i, &one); i++) {
+    const bool is_two =
+        std::string(GetParam()) == "patterns" && std::string(one.name).find("q_proj") != std::string::npos;
+    const bool is_three =
+        std::string(GetParam()) == "patterns" && std::string(one.name).find("1.mlp") != std::string::npos;
+    EXPECT_EQ(one.rank, one.rank == 0 ? 0u : is_two ? 2u : is_three ? 3u : 4u) << one.name;
+  }
+  for (const auto &[name, gap] : gaps(base.get(), tuned.get())) EXPECT_LE(gap, 2e-6) << name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Merged, OfAKind, testing::Values("linear", "patterns", "gpt2", "saved", "bias", "embedding"),
+                         [](const auto &tested) { return tested.param; });
+
+// The printed error is that of the model: base + adapter is off by it, and by f32's rounding.
+TEST_F(Extract, IsOffByTheErrorThatItSays) {
+  for (const char *kind : {"linear", "gpt2"}) {
+    IndexPointer base = open(kData + kind + "/base"), tuned = open(merged(kind));
+    ASSERT_EQ(extract(base.get(), tuned.get(), {.rank = 2, .energy = 0}), CKPT_OK) << text_of(err_);
+    const auto off = gaps(base.get(), tuned.get());
+    ckpt_extracted one;
+    size_t n = 0;
+    for (size_t i = 0; ckpt_extract_at(extraction_, i, &one); i++) {
+      if (one.rank == 0) continue;
+      n++;
+      EXPECT_EQ(one.rank, 2u);
+      EXPECT_GT(one.error, 0.01 * one.norm);
+      EXPECT_LT(one.error, one.norm);
+      EXPECT_NEAR(off.at(one.name), one.error, 1e-6) << one.name;
+    }
+    EXPECT_GT(n, 7u);
+  }
+}
+
+// Models of a few tensors, in safetensors: name, shape, value of all elements or of the first.
+std::string Model(const std::vector<std::tuple<std::string, std::vector<size_t>, float>> &tensors) {
+  std::string header, data;
+  for (const auto &[name, shape, value] : tensors) {
+    const size_t begin = data.size();
+    size_t n = 1;
+    std::string axes;
+    for (size_t axis : shape) n *= axis, axes += (axes.empty() ? "" : ",") + std::to_string(axis);
+    for (size_t i = 0; i < n; i++) {
+      const float own = i == 0 ? value : 1.0F;
+      data.append(reinterpret_cast<const char *>(&own), 4);
+    }
+    header += (header.empty() ? "" : ",") +
+              ("\"" + name + "\":{\"dtype\":\"F32\",\"shape\":[" + axes + "],\"data_offsets\":[" +
+               std::to_string(begin) + "," + std::to_string(data.size()) + "]}");
+  }
+  header = "{" + header + "}";
+  std::string bytes(8, '\0');
+  while (header.size() % 8 != 0) header += ' ';
+  for (size_t i = 0; i < 8; i++) bytes[i] = static_cast<char>(header.size() >> (8 * i));
+  return bytes + header + data;
+}
+
+class Pairs : public Extract {
+ protected:
+  void refuse(const std::string &base, const std::string &tuned, const std::string &message,
+              ckpt_extract_options options = {.rank = 1, .energy = 0}) {
+    folder_.write("base.safetensors", base);
+    folder_.write("tuned.safetensors", tuned);
+    IndexPointer a = open(folder_ / "base.safetensors"), b = open(folder_ / "tuned.safetensors");
+    EXPECT_NE(extract(a.get(), b.get(), options), CKPT_OK) << message;
+    EXPECT_NE(text_of(err_).find(message), std::string::npos) << text_of(err_);
+  }
+};
+
+TEST_F(Pairs, ThatAreNoTwoOfOneModelAreRefused) {
+  const std::string w = "layers.0.w.weight", one = Model({{w, {4, 6}, 1}});
+  refuse(one, one, "does not differ from");
+  refuse(one, Model({{w, {6, 4}, 2}}), "is [6,4], and [4,6] in");
+  refuse(one, Model({{"layers.0.v.weight", {4, 6}, 2}}), "tensor 'layers.0.v.weight': is missing in");
+  refuse(Model({{w, {4, 6}, 1}, {"b", {3}, 1}}), Model({{w, {4, 6}, 2}}), "tensor 'b': is missing in");
+  refuse(one, Model({{w, {4, 6}, NAN}}), "tensor 'layers.0.w.weight': differs by values that are not finite");
+  refuse(one, Model({{w, {4, 6}, INFINITY}}), "not finite");
+  refuse(one, Model({{w, {4, 6}, 2}}), "has more than rank 4", {.rank = 5, .energy = 0});
+  refuse(one, Model({{w, {4, 6}, 2}}), "1 is no share", {.rank = 0, .energy = 1});
+  refuse(one, Model({{w, {4, 6}, 2}}), "nan is no share", {.rank = 0, .energy = NAN});
+  std::string ints = one;
+  ints.replace(ints.find("F32"), 3, "I32");
+  refuse(ints, one, "is i32, of which no difference is taken");
+}
+
+TEST_F(Pairs, OfWhichOnlyAVectorDiffersGiveWhatIsSavedWhole) {
+  folder_.write("base.safetensors", Model({{"layers.0.w.weight", {4, 6}, 1}, {"layers.0.norm.weight", {6}, 1}}));
+  folder_.write("tuned.safetensors", Model({{"layers.0.w.weight", {4, 6}, 1}, {"layers.0.norm.weight", {6}, 3}}));
+  IndexPointer base = open(folder_ / "base.safetensors"), tuned = open(folder_ / "tuned.safetensors");
+  ASSERT_EQ(extract(base.get(), tuned.get(), {.rank = 1, .energy = 0}), CKPT_OK) << text_of(err_);
+  ckpt_index *adapter = nullptr;
+  ASSERT_EQ(ckpt_extract_adapter(&adapter, extraction_, &err_), CKPT_OK) << text_of(err_);
+  ASSERT_EQ(ckpt_index_count(adapter), 1u);
+  EXPECT_STREQ(ckpt_index_at(adapter, 0)->name, "base_model.model.layers.0.norm.weight");
+  EXPECT_NE(std::string(adapter->side_files[0].text).find("\"layers.0.norm\""), std::string::npos);
+  ckpt_index_free(adapter);
+}
+
+// Memory is that of the largest matrix: the plan says no less than it and a few long vectors, whatever else is there.
+TEST_F(Pairs, TakeTheMemoryOfTheLargestMatrix) {
+  folder_.write("base.safetensors",
+                Model({{"layers.0.w.weight", {400, 600}, 1}, {"layers.1.w.weight", {400, 600}, 1}}));
+  IndexPointer base = open(folder_ / "base.safetensors");
+  const ckpt_extract_options options = {.rank = 4, .energy = 0};
+  ASSERT_EQ(ckpt_extract_open(&extraction_, base.get(), base.get(), &options, &err_), CKPT_OK);
+  ckpt_extract_plan plan;
+  ckpt_extract_describe(&plan, extraction_);
+  EXPECT_EQ(plan.n_linear, 2u);
+  EXPECT_EQ(plan.n_bytes_read, 4u * 400 * 600 * 4);
+  EXPECT_STREQ(plan.largest->name, "layers.0.w.weight");
+  EXPECT_GT(plan.memory, 8u * 400 * 600);
+  EXPECT_LT(plan.memory, 5 * 8u * 400 * 600);
+}
+
+}  // namespace

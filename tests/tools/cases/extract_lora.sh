@@ -1,0 +1,35 @@
+# An adapter made of two models, merged again, and what is refused.
+cp -r "$DATA/adapters" a
+try() {
+  echo "\$ ckpt $*"
+  ckpt "$@" 2>&1 | sed '/peak memory/d'
+}
+base=a/linear/base
+ckpt merge $base --adapter a/linear/adapter -o tuned/ --quiet > out
+try extract-lora --base $base --tuned tuned --energy 0.9999999 -o lora/
+ls lora
+cat lora/adapter_config.json
+try merge $base --adapter lora -o again/ --quiet
+ckpt diff tuned again --atol 1e-6 | tail -1
+try extract-lora --base $base --tuned tuned --rank 2 -o two/ --plan
+try extract-lora --base $base --tuned tuned --rank 2 -o two/ --threads 3
+ckpt extract-lora --base $base --tuned tuned --rank 2 -o one/ --threads 1 --json | sed 's/"seconds":[0-9.e-]*/"seconds":_/'
+cmp one/adapter_model.safetensors two/adapter_model.safetensors && echo the same bytes
+# GPT-2 stores its matrices transposed; a GGUF base is what it was made from
+ckpt merge a/gpt2/base --adapter a/gpt2/adapter -o gpt2/ --quiet > out
+ckpt convert a/gpt2/base -o gpt2.gguf --dtype f32 --quiet > out 2>&1
+try extract-lora --base gpt2.gguf --tuned gpt2 --energy 0.9999999 -o gpt2-lora --quiet
+grep -c . gpt2-lora/adapter_config.json
+try extract-lora --base $base --tuned $base --rank 2 -o x
+try extract-lora --base $base --tuned a/gpt2/base --rank 2 -o x
+try extract-lora --base $base --tuned tuned --rank 0 -o x
+try extract-lora --base $base --tuned tuned --rank 17 -o x
+try extract-lora --base $base --tuned tuned --rank 10 -o small/ --quiet
+try extract-lora --base $base --tuned tuned --energy 1.5 -o x
+try extract-lora --base $base --tuned tuned -o x
+try extract-lora --base $base --tuned tuned --rank 2 --energy 0.5 -o x
+try extract-lora --base $base --tuned tuned --rank 2 -o lora
+try extract-lora --base $base --tuned tuned --rank 2 -o tuned
+try extract-lora --base $base --tuned nowhere --rank 2 -o x
+try extract-lora --tuned tuned --rank 2 -o x
+ls -A | grep -v -e '^a$' -e out
