@@ -422,6 +422,64 @@ def check_quantize(base):
         os.remove(path)
 
 
+def check_experts(base):
+    """Two layers of Mixtral's shape, an eighth as wide without CKPT_TEST_FULL, become a stack of experts in two presets,
+    one of them with importance: from files of one expert each, and from GGUF."""
+    width, ffn, n_experts, memory = (4096, 14336, 8, 128) if FULL else (512, 1024, 8, 16)
+    folder, imatrix = os.path.join(base, "mixtral"), os.path.join(base, "imatrix.gguf")
+    tensors = [("model.embed_tokens", (256, width)), ("lm_head", (256, width)), ("model.norm", (width,))]
+    sums = {}
+    for layer in range(2):
+        of = "model.layers.%d." % layer
+        tensors += [(of + "self_attn." + name, shape) for name, shape in (
+            ("q_proj", (width, width)), ("k_proj", (width // 4, width)), ("v_proj", (width // 4, width)),
+            ("o_proj", (width, width)))]
+        tensors += [(of + name, (width,)) for name in ("input_layernorm", "post_attention_layernorm")]
+        tensors += [(of + "block_sparse_moe.gate", (n_experts, width))]
+        tensors += [(of + "block_sparse_moe.experts.%d.%s" % (e, name), shape) for e in range(n_experts)
+                    for name, shape in (("w1", (ffn, width)), ("w2", (width, ffn)), ("w3", (ffn, width)))]
+        sums.update({"blk.%d.ffn_%s_exps.weight" % (layer, name): (n, n_experts) for name, n in (
+            ("gate", width), ("down", ffn), ("up", width))})
+        sums.update({"blk.%d.%s.weight" % (layer, name): (width, 1) for name in (
+            "attn_q", "attn_k", "attn_v", "attn_output")})
+    os.mkdir(folder)
+    header, at = {}, 0
+    for name, shape in tensors:
+        end = at + 2 * math.prod(shape)
+        header[name + ".weight"] = {"dtype": "BF16", "shape": shape, "data_offsets": [at, end]}
+        at = end
+    text = json.dumps(header).encode()
+    with open(os.path.join(folder, "model.safetensors"), "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text)
+        f.truncate(8 + len(text) + at)
+    config = {"model_type": "mixtral", "architectures": ["MixtralForCausalLM"], "vocab_size": 256, "hidden_size": width,
+              "intermediate_size": ffn, "num_hidden_layers": 2, "num_attention_heads": 32, "num_key_value_heads": 8,
+              "num_local_experts": n_experts, "num_experts_per_tok": 2, "max_position_embeddings": 4096,
+              "rms_norm_eps": 1e-5, "rope_theta": 1e6, "hidden_act": "silu", "tie_word_embeddings": False}
+    with open(os.path.join(folder, "config.json"), "w") as f:
+        json.dump(config, f)
+    parts = [(name + end, (n, m) if end == ".in_sum2" else (1, m)) for name, (n, m) in sums.items()
+             for end in (".in_sum2", ".counts")]
+    table, at = b"", 0
+    for name, (n, m) in parts:
+        table += struct.pack("<Q", len(name)) + name.encode() + struct.pack("<IQQIQ", 2, n, m, 0, at)
+        at += -(-4 * n * m // 32) * 32
+    with open(imatrix, "wb") as f:
+        f.write(b"GGUF" + struct.pack("<IQQ", 3, len(parts), 0) + table)
+        f.write(bytes(-f.tell() % 32))
+        for _, (n, m) in parts:
+            f.write(struct.pack("<f", 1) * (n * m) + bytes(-4 * n * m % 32))
+    limit, options = memory * MIB + ALLOWED, ("--quiet", "--memory", "%dM" % memory, "--imatrix", imatrix)
+    types = ("--type", "Q8_0", "--type", "Q4_K_M")
+    out, gguf = os.path.join(base, "out-{type}.gguf"), os.path.join(base, "mixtral.gguf")
+    measure("experts to two presets", limit, "quantize", folder, "-o", out, *types, *options)
+    measure("experts to GGUF", limit, "convert", folder, "-o", gguf, *options[:3])
+    shutil.rmtree(folder)
+    measure("experts in GGUF to two presets", limit, "quantize", gguf, "-o", out, *types, *options, "--force")
+    for path in (gguf, imatrix, *(out.replace("{type}", kind) for kind in types[1::2])):
+        os.remove(path)
+
+
 def check_graph(base):
     """Of an ONNX model neither data nor graph are held: 200 MB inside or outside, beside 100 MB of other fields."""
     model, out = (os.path.join(base, name) for name in ("large.onnx", "out.onnx"))
@@ -536,7 +594,8 @@ def check_refusal(base):
 def main():
     with tempfile.TemporaryDirectory(prefix="ckpt-memory-") as base:
         for part in (check_budgets, check_growth, check_tensors, check_chunks, check_zero, check_pickles, check_scan,
-                     check_hostile, check_metadata, check_graph, check_fields, check_quantize, check_listing, check_models,
+                     check_hostile, check_metadata, check_graph, check_fields, check_quantize,
+                     check_experts, check_listing, check_models,
                      check_refusal):
             part(base)
     for problem in problems:
