@@ -480,6 +480,72 @@ def check_experts(base):
         os.remove(path)
 
 
+def write_tokenizer(folder, n_tokens, n_merges):
+    """A copy of a small Llama with so many tokens, of which each but the bytes is two others, and more merges."""
+    shutil.copytree(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../data/dialect/llama-tied"), folder)
+    path, weights = (os.path.join(folder, name) for name in ("tokenizer.json", "model.safetensors"))
+    with open(path) as f:
+        tokenizer = json.load(f)
+    vocab, merges = tokenizer["model"]["vocab"], tokenizer["model"]["merges"]
+    letters = [token for token in vocab if len(token) == 1][:64]
+    pairs = [a + b for a in letters for b in letters]
+    for left, right in [tuple(pair) for pair in pairs] + [(pair, a) for pair in pairs for a in letters]:
+        if len(vocab) < n_tokens and left + right not in vocab:
+            vocab[left + right] = len(vocab)
+            merges.append([left, right])
+    for token in list(vocab):
+        if len(token) == 3 and token[1:] in vocab and len(merges) < n_merges:
+            merges.append([token[0], token[1:]])
+    with open(path, "w") as f:
+        json.dump(tokenizer, f, ensure_ascii=False)
+    with open(os.path.join(folder, "config.json")) as f:
+        config = json.load(f)
+    with open(os.path.join(folder, "config.json"), "w") as f:
+        json.dump(dict(config, vocab_size=n_tokens), f)
+    with open(weights, "rb") as f:
+        header = json.loads(f.read(int.from_bytes(f.read(8), "little")))
+    at = 0
+    for name, tensor in header.items():
+        if name != "__metadata__":
+            begin, end = tensor["data_offsets"]
+            n = end - begin
+            if name == "model.embed_tokens.weight":
+                n = n // tensor["shape"][0] * n_tokens
+                tensor["shape"][0] = n_tokens
+            tensor["data_offsets"] = [at, at + n]
+            at += n
+    text = json.dumps(header).encode()
+    with open(weights, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text)
+        f.truncate(8 + len(text) + at)
+    return len(vocab) == n_tokens and len(merges) == n_merges
+
+
+def check_tokenizer(base):
+    """262,144 tokens and 500,000 merges on the way to GGUF and back; --plan counts what GGUF has of them."""
+    folder, gguf, back = (os.path.join(base, name) for name in ("tokens", "tokens.gguf", "back"))
+    child = os.fork()  # other children begin with this script's size
+    if child == 0:
+        os._exit(0 if write_tokenizer(folder, 262_144, 500_000) else 1)
+    if os.waitpid(child, 0)[1] != 0:
+        problems.append("no such tokenizer was written")
+        return
+    limit, options = 16 * MIB + ALLOWED, ("--quiet", "--memory", "16M")
+    planned = planned_bytes("convert", folder, "-o", gguf, *options[1:])
+    measure("262,144 tokens: to GGUF", limit, "convert", folder, "-o", gguf, *options)
+    n_metadata = 0
+    with open(gguf, "rb") as f:  # bit by bit: children begin with this script's size; a norm is in the table of tensors
+        while b"_norm.weight" not in f.read(1 << 16) and n_metadata < 1 << 30:
+            n_metadata += 1 << 16
+    if n_metadata < 9 * MIB or planned < n_metadata:
+        problems.append("262,144 tokens: %d bytes are planned, %d of them metadata" % (planned, n_metadata))
+    measure("262,144 tokens: back", limit, "convert", gguf, "-o", back, *options)
+    measure("262,144 tokens: quantize", limit, "quantize", folder, "-o", gguf, "--type", "Q8_0", "--force", *options)
+    for path in (folder, back):
+        shutil.rmtree(path)
+    os.remove(gguf)
+
+
 def check_graph(base):
     """Of an ONNX model neither data nor graph are held: 200 MB inside or outside, beside 100 MB of other fields."""
     model, out = (os.path.join(base, name) for name in ("large.onnx", "out.onnx"))
@@ -594,7 +660,7 @@ def check_refusal(base):
 def main():
     with tempfile.TemporaryDirectory(prefix="ckpt-memory-") as base:
         for part in (check_budgets, check_growth, check_tensors, check_chunks, check_zero, check_pickles, check_scan,
-                     check_hostile, check_metadata, check_graph, check_fields, check_quantize,
+                     check_hostile, check_metadata, check_tokenizer, check_graph, check_fields, check_quantize,
                      check_experts, check_listing, check_models,
                      check_refusal):
             part(base)
