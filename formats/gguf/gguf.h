@@ -44,7 +44,7 @@ ckpt_status ckpt_gguf_read_model(ckpt_index *index, const char *name, const ckpt
  * number from 1. */
 bool ckpt_gguf_numbered(const char *name, size_t *n_prefix, uint32_t *number, uint32_t *count);
 
-/* As ckpt_format's slot: what no GGUF file can hold. */
+/* As ckpt_format's slot: what no GGUF file can hold. Notes what `verify` will say of the metadata. */
 ckpt_status ckpt_gguf_normalize(ckpt_index *described, ckpt_losses *losses, ckpt_error *err);
 
 /* As ckpt_format's slot: a problem for each tensor whose padding is not zero, for each scale beside an NVFP4 weight
@@ -53,8 +53,9 @@ ckpt_status ckpt_gguf_normalize(ckpt_index *described, ckpt_losses *losses, ckpt
 ckpt_status ckpt_gguf_verify(ckpt_findings *findings, const ckpt_index *index, const ckpt_run_options *run,
                              ckpt_error *err);
 
-/* Metadata against tensors: blocks, columns and rows of the embedding. EIO, ENOMEM. */
-ckpt_status ckpt_gguf_check_model(ckpt_findings *findings, const ckpt_index *index, ckpt_error *err);
+/* Metadata against tensors: blocks, columns and rows of the embedding. The index may be a description; path: what
+ * findings name, or NULL. EIO, ENOMEM. */
+ckpt_status ckpt_gguf_check_model(ckpt_findings *findings, const ckpt_index *index, const char *path, ckpt_error *err);
 
 /* The tensors of a description in the order of a file: as the input has them if that is GGUF, else as llama-quantize
  * orders them (those of no block by name, then by block and name). In the layout's arena. */

@@ -19,6 +19,19 @@ typedef struct header {
 
 /* ---- what does not fit ------------------------------------------------------------------------------------------- */
 
+/* Whoever writes a model that llama.cpp refuses hears it then, in the words of `verify`. */
+static ckpt_status note_model(ckpt_index *described, ckpt_error *err) {
+  ckpt_findings findings = {0};
+  ckpt_status status = ckpt_gguf_check_model(&findings, described, NULL, err);
+  for (size_t i = 0; i < findings.n && status == CKPT_OK; i++) {
+    const ckpt_finding *found = &findings.items[i];
+    status = ckpt_index_note(described, true, err, "%s%s%s", found->tensor == NULL ? "" : found->tensor,
+                             found->tensor == NULL ? "" : ": ", found->message);
+  }
+  ckpt_findings_free(&findings);
+  return status;
+}
+
 ckpt_status ckpt_gguf_normalize(ckpt_index *described, ckpt_losses *losses, ckpt_error *err) {
   for (uint32_t i = 0; i < described->n_tensors; i++) {
     const ckpt_tensor *tensor = &described->tensors[i];
@@ -43,7 +56,7 @@ ckpt_status ckpt_gguf_normalize(ckpt_index *described, ckpt_losses *losses, ckpt
       described->metadata[n++] = meta;
   }
   described->n_metadata = n;
-  return CKPT_OK;
+  return note_model(described, err);
 }
 
 uint32_t ckpt_gguf_stated_alignment(const ckpt_index *index) {

@@ -1,6 +1,6 @@
-/* model.c - what the metadata of a GGUF file says of the model against its tensors, for `verify`: how many blocks there
- * are, how wide the embedding is, how many tokens it has. llama.cpp counts on these, whatever the architecture, and
- * refuses a model whose tensors are others; other families are left alone. */
+/* model.c - what the metadata of a GGUF file says of the model against its tensors, for `verify`, and for whoever
+ * writes one: how many blocks there are, how wide the embedding is, how many tokens it has. llama.cpp counts on these,
+ * whatever the architecture, and refuses a model whose tensors are others; other families are left alone. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,6 +56,22 @@ static bool block_of(const char *name, uint64_t *out) {
   return true;
 }
 
+/* A number of blocks that is nowhere: as where the architecture is one to which no key belongs. Parts of a model, as
+ * adapters are, need none. */
+static ckpt_status check_architecture(const model *m, ckpt_error *err) {
+  const char *type = ckpt_index_metadata(m->index, "general.type");
+  uint64_t number;
+  if (value_of(m, "block_count") != NULL || (type != NULL && strcmp(type, "model") != 0)) return CKPT_OK;
+  for (uint32_t i = 0; i < m->index->n_tensors; i++)
+    if (block_of(m->index->tensors[i].name, &number))
+      return ckpt_findings_add(m->findings, err, CKPT_PROBLEM, m->path, NULL,
+                               CKPT_GGUF_ARCHITECTURE
+                               " is %s, and there is no %s.block_count: llama.cpp refuses the "
+                               "model",
+                               m->architecture, m->architecture);
+  return CKPT_OK;
+}
+
 /* Blocks without tensors are left out of models whose blocks differ, which have a list of heads. */
 static ckpt_status check_blocks(const model *m, ckpt_error *err) {
   uint32_t n_blocks;
@@ -87,9 +103,16 @@ static ckpt_status check_blocks(const model *m, ckpt_error *err) {
                            m->architecture, n_blocks, (ull)n_there, n_there == 1 ? " has" : "s have", (ull)missing);
 }
 
+/* In a description that is not finished, too. */
+static const ckpt_tensor *find(const ckpt_index *index, const char *name) {
+  for (uint32_t i = 0; i < index->n_tensors; i++)
+    if (strcmp(index->tensors[i].name, name) == 0) return &index->tensors[i];
+  return NULL;
+}
+
 /* Rows of the embedding are tokens, its columns what the metadata says. */
 static ckpt_status check_embedding(const model *m, ckpt_error *err) {
-  const ckpt_tensor *embedding = ckpt_index_find(m->index, "token_embd.weight");
+  const ckpt_tensor *embedding = find(m->index, "token_embd.weight");
   const ckpt_meta *tokens = ckpt_index_meta(m->index, "tokenizer.ggml.tokens");
   uint32_t n_columns, n_rows;
   uint64_t n_tokens = 0;
@@ -113,10 +136,11 @@ static ckpt_status check_embedding(const model *m, ckpt_error *err) {
   return CKPT_OK;
 }
 
-ckpt_status ckpt_gguf_check_model(ckpt_findings *findings, const ckpt_index *index, ckpt_error *err) {
+ckpt_status ckpt_gguf_check_model(ckpt_findings *findings, const ckpt_index *index, const char *path, ckpt_error *err) {
   const ckpt_meta *architecture = ckpt_index_meta(index, CKPT_GGUF_ARCHITECTURE);
   if (architecture == NULL || architecture->typed != NULL || index->defects.n != 0) return CKPT_OK;
-  const model m = {findings, index, architecture->value, ckpt_source_path(index->source, 0)};
+  const model m = {findings, index, architecture->value, path};
+  CKPT_TRY(check_architecture(&m, err));
   CKPT_TRY(check_blocks(&m, err));
   return check_embedding(&m, err);
 }

@@ -168,7 +168,7 @@ ckpt_status ckpt_gguf_verify(ckpt_findings *findings, const ckpt_index *index, c
                              ckpt_error *err) {
   index = ckpt_index_as_stored(index); /* padding lies between what the file holds */
   for (uint32_t i = 0; i < index->n_tensors; i++) CKPT_TRY(check_scale(findings, index, &index->tensors[i], err));
-  CKPT_TRY(ckpt_gguf_check_model(findings, index, err));
+  CKPT_TRY(ckpt_gguf_check_model(findings, index, ckpt_source_path(index->source, 0), err));
   CKPT_TRY(check_blocks(findings, index, run, err));
   return check_paddings(findings, index, run, err);
 }

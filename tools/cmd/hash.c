@@ -307,7 +307,7 @@ static int run_check(ckpt_args *args, const char *path) {
   ckpt_error err = {0};
   ckpt_listed *listed = NULL;
   checked *results = NULL;
-  size_t n = 0, n_equal = 0, n_malformed = 0;
+  size_t n = 0, n_equal = 0, n_unread = 0, n_malformed = 0;
   ckpt_status status = refuse_json(path, &err);
   if (status == CKPT_OK)
     status = ckpt_proving_read_list(&listed, &n, args, path, is_digest, "ckpt1:<64 hex>  PATH", &n_malformed, &err);
@@ -317,6 +317,7 @@ static int run_check(ckpt_args *args, const char *path) {
     status = check_one(&results[i], args, &listed[i], &err);
     if (status != CKPT_OK) break;
     n_equal += results[i].is_equal;
+    n_unread += !results[i].is_read;
     if (!args->json) print_checked(args, &listed[i], &results[i]);
   }
   bool is_ok = n_equal == n && n_malformed == 0;
@@ -324,9 +325,11 @@ static int run_check(ckpt_args *args, const char *path) {
   for (size_t i = 0; results != NULL && i < n; i++) free(results[i].error);
   free(results);
   if (status != CKPT_OK) return ckpt_report_error(args, &err);
-  if (n_equal != n && !args->json)
+  if (n_equal + n_unread != n && !args->json)
     fprintf(stderr, "ckpt: %zu of %zu digest%s did NOT match (ckpt diff, or ckpt verify --manifest, says where)\n",
-            n - n_equal, n, ckpt_plural(n));
+            n - n_equal - n_unread, n, ckpt_plural(n));
+  if (n_unread != 0 && !args->json)
+    fprintf(stderr, "ckpt: %zu of %zu path%s could not be read\n", n_unread, n, ckpt_plural(n));
   if (n_malformed != 0 && !args->json)
     fprintf(stderr, "ckpt: %zu line%s of the list cannot be read\n", n_malformed, ckpt_plural(n_malformed));
   return is_ok ? CKPT_EXIT_DONE : CKPT_EXIT_FAILED;
@@ -463,7 +466,8 @@ static int run_files(ckpt_args *args) {
 
 /* What the table cannot say about which options go together. */
 static ckpt_status check_args(const ckpt_args *args, ckpt_error *err) {
-  static const char *const digest_only[] = {"tensors", "output", "cast", "include", "exclude", "allow-overflow"};
+  static const char *const digest_only[] = {"tensors", "output",         "cast",   "include",
+                                            "exclude", "allow-overflow", "adapter"};
   bool is_check = ckpt_args_has(args, "check"), is_files = ckpt_args_has(args, "files");
   if (is_check && is_files) return ckpt_args_fail(args, err, "--check and --files exclude each other");
   if (is_check && args->n_inputs != 0)
@@ -508,8 +512,9 @@ const ckpt_verb ckpt_verb_hash = {
         "\n"
         "A manifest (-o) records each tensor's digest, the naming, --include, --exclude and --cast. Without --cast it "
         "also records the SHA-256 of the side files. `ckpt verify --manifest` names the tensors and files "
-        "that differ from it. With --check, give the same --cast, --include, --exclude, --names and --like as when "
-        "the list was made. A tensor that is named but cannot be read is an error; --exclude leaves it out.\n"
+        "that differ from it. With --check, give the same --cast, --include, --exclude, --names, --weights, --like "
+        "and --adapter as when the list was made. A tensor that is named but cannot be read is an error; --exclude "
+        "leaves it out.\n"
         "\n"
         "  ckpt hash llama/ > llama.sum && ckpt hash --check llama.sum",
     .json =

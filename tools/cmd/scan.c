@@ -197,8 +197,8 @@ const ckpt_verb ckpt_verb_scan = {
         "into DCP folders, tar and zip archives (torch.save writes zip), also broken ones, and into gzip, "
         "zlib and zstd streams. It judges each class or function name: tensor data, known framework class, "
         "foreign, or dangerous. The exit status is 1 if a pickle calls or builds something foreign, names "
-        "something dangerous, or if an archive is broken or a file cannot be examined. No verb of ckpt ever "
-        "executes a pickle.",
+        "something dangerous, or if an archive is broken, a file cannot be examined or unknown bytes follow "
+        "a pickle. No verb of ckpt ever executes a pickle.",
     .json =
         "{\"status\",\"problems\":[{\"file\",\"record\",\"message\"}],\"pickles\":[{\"file\",\"record\",\"at\","
         "\"n_pickles\",\"protocol\",\"n_bytes\",\"n_opcodes\",\"verdict\",\"globals\":[{\"name\",\"verdict\",\"first\","

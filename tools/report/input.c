@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "libckpt/base/error.h"
 #include "libckpt/base/text.h"
@@ -86,6 +87,14 @@ ckpt_status ckpt_input_split_adapter(ckpt_adapter_request *out, const char *text
   char *end = NULL;
   const double scale = equals == NULL ? 0 : ckpt_c_strtod(equals + 1, &end);
   const bool has_scale = equals != NULL && end != equals + 1 && *end == '\0' && isfinite(scale);
+  if (equals != NULL && !has_scale && access(text, F_OK) != 0) {
+    char *folder = strndup(text, (size_t)(equals - text));
+    const bool is_there = folder != NULL && access(folder, F_OK) == 0;
+    free(folder);
+    if (is_there)
+      return ckpt_fail(err, CKPT_EINVAL, text, NULL, "the scale '%.40s' is no finite number (%s)", equals + 1,
+                       "--adapter DIR=0.5");
+  }
   char *path = strndup(text, has_scale ? (size_t)(equals - text) : strlen(text));
   CKPT_TRY_ALLOC(path, err);
   *out = (ckpt_adapter_request){.path = path, .scale = has_scale ? scale : 1};
@@ -106,8 +115,9 @@ static ckpt_status merge_all(ckpt_input *out, const ckpt_args *args, const ckpt_
   return CKPT_OK;
 }
 
-/* Merges what stands behind an input, or anywhere where it is the only one. */
-static ckpt_status merge_adapters(ckpt_input *out, const ckpt_args *args, uint32_t number, ckpt_error *err) {
+/* Merges what stands behind an input, or anywhere where it is the only one, or one of a list. */
+static ckpt_status merge_adapters(ckpt_input *out, const ckpt_args *args, uint32_t number, bool is_listed,
+                                  ckpt_error *err) {
   if (!ckpt_verb_takes(args->verb, "adapter")) return CKPT_OK;
   ckpt_adapter_request *requests = calloc(args->n_options + 1, sizeof *requests);
   CKPT_TRY_ALLOC(requests, err);
@@ -115,7 +125,7 @@ static ckpt_status merge_adapters(ckpt_input *out, const ckpt_args *args, uint32
   uint32_t n = 0;
   ckpt_status status = CKPT_OK;
   for (uint32_t at = 0; status == CKPT_OK && (arg = ckpt_args_next(args, "adapter", &at)) != NULL;)
-    if (ckpt_args_belongs(args, arg, number))
+    if (is_listed || ckpt_args_belongs(args, arg, number))
       status = ckpt_input_split_adapter(&requests[n++], arg->text, err);
   if (status == CKPT_OK && n != 0) status = merge_all(out, args, requests, n, err);
   for (uint32_t i = 0; i < n; i++) free((char *)(uintptr_t)requests[i].path);
@@ -142,7 +152,7 @@ static ckpt_status open_at(ckpt_input *out, const ckpt_args *args, const char *p
   ckpt_open_options options = *with;
   *out = (ckpt_input){.weights = text_of(ckpt_args_of(args, "weights", number))};
   CKPT_TRY(open_like(out, path, text_of(ckpt_args_of(args, "like", number)), &options, err));
-  return merge_adapters(out, args, number, err);
+  return merge_adapters(out, args, number, false, err);
 }
 
 ckpt_status ckpt_input_open_option(ckpt_input *out, const ckpt_args *args, const char *option, ckpt_error *err) {
@@ -167,7 +177,8 @@ ckpt_status ckpt_input_open_all(ckpt_input *out, const ckpt_args *args, uint32_t
 ckpt_status ckpt_input_open_listed(ckpt_input *out, const ckpt_args *args, const char *path, ckpt_error *err) {
   ckpt_open_options options = ckpt_input_options(args, ckpt_args_has(args, "names"));
   *out = (ckpt_input){.weights = ckpt_args_text(args, "weights", NULL)};
-  return open_like(out, path, ckpt_args_text(args, "like", NULL), &options, err);
+  CKPT_TRY(open_like(out, path, ckpt_args_text(args, "like", NULL), &options, err));
+  return merge_adapters(out, args, 0, true, err);
 }
 
 ckpt_status ckpt_input_open_imatrix(ckpt_index **out, const ckpt_args *args, ckpt_error *err) {

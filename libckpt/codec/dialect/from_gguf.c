@@ -151,6 +151,30 @@ static bool all_fit(const namer *n, ckpt_index *index) {
   return index->n_tensors != 0 && none_is_missing(n, index);
 }
 
+/* How many axes Hugging Face's tensor of a row has; 0: the row does not say. */
+static uint32_t axes_of(const namer *n, const ckpt_arch_name *row) {
+  const ckpt_arch_shape *shape = ckpt_arch_shape_of(n->arch, row->hf);
+  uint32_t n_axes = 0;
+  while (shape != NULL && n_axes < 3 && shape->axes[n_axes] != NULL) n_axes++;
+  return n_axes;
+}
+
+/* Whether GGUF leaves leading axes of length 1 out of a tensor. */
+static bool lacks_axes(const namer *n, const ckpt_arch_name *row, const ckpt_expr *x) {
+  return x->rank != 0 && x->rank < axes_of(n, row);
+}
+
+/* As ckpt_dialect_back, with these axes. */
+static ckpt_status back(ckpt_expr **x, ckpt_arena *arena, const namer *n, const ckpt_arch_name *row, uint64_t expert,
+                        ckpt_error *err) {
+  const uint32_t n_axes = axes_of(n, row);
+  uint64_t whole[CKPT_MAX_RANK] = {1, 1, 1};
+  CKPT_TRY(ckpt_dialect_back(x, arena, &n->sizes, row, expert, err));
+  if (!lacks_axes(n, row, *x)) return CKPT_OK;
+  memcpy(whole + n_axes - (*x)->rank, (*x)->shape, (*x)->rank * sizeof *whole);
+  return ckpt_expr_reshape_in(x, arena, *x, n_axes, whole, err);
+}
+
 /* A tensor under its other name, which lies where the stored one does; of a stack that of one expert. */
 static ckpt_status add(ckpt_index *index, const namer *n, const ckpt_tensor *stored, const ckpt_arch_name *row,
                        const uint64_t numbers[2], ckpt_error *err) {
@@ -159,7 +183,7 @@ static ckpt_status add(ckpt_index *index, const namer *n, const ckpt_tensor *sto
   const char *name = ckpt_arch_fill(row->hf, numbers, &index->arena);
   CKPT_TRY_ALLOC(name, err);
   CKPT_TRY(ckpt_expr_read_in(&x, &index->arena, index->stored_form, stored, err));
-  CKPT_TRY(ckpt_dialect_back(&x, &index->arena, &n->sizes, row, numbers[1], err));
+  CKPT_TRY(back(&x, &index->arena, n, row, numbers[1], err));
   CKPT_TRY(ckpt_index_add(index, name, strlen(name), (ckpt_dtype)x->dtype, x->rank, x->shape, row->role, NULL, 0,
                           &number, err));
   ckpt_tensor *tensor = &index->tensors[number];
@@ -284,7 +308,7 @@ static ckpt_status rows_as_read(ckpt_expr **out, ckpt_plan *plan, const namer *n
   if (derived == NULL || derived->n_operands != 1 ||
       derived->operands[0].tensor->n_elements != tensor->n_elements) { /* a share of one that joins several */
     CKPT_TRY(ckpt_expr_read(out, plan, from, tensor, err));
-    return ckpt_dialect_back(out, &plan->arena, &n->sizes, row, 0, err);
+    return back(out, &plan->arena, n, row, 0, err);
   }
   const ckpt_operand *of = &derived->operands[0];
   CKPT_TRY(ckpt_expr_read(out, plan, of->index, of->tensor, err));
@@ -299,7 +323,7 @@ ckpt_status ckpt_dialect_as_read(ckpt_expr ***out, uint64_t *n_out, ckpt_plan *p
   *n_out = 0;
   if (!read_numbers(&n, described)) return CKPT_OK;
   const ckpt_arch_name *row = ckpt_arch_match_gguf(n.arch, name, numbers);
-  if (row == NULL || !ckpt_dialect_changes(row)) return CKPT_OK;
+  if (row == NULL || !(ckpt_dialect_changes(row) || lacks_axes(&n, row, expr))) return CKPT_OK;
   if (!fits(&n, row, tensor, numbers)) return CKPT_OK; /* no reader changes it */
   const uint64_t n_tensors = ckpt_dialect_is_stacked(row) ? n.sizes.n_experts : 1;
   *out = ckpt_arena_array(&plan->arena, n_tensors, sizeof **out);
@@ -315,11 +339,11 @@ ckpt_status ckpt_dialect_as_read(ckpt_expr ***out, uint64_t *n_out, ckpt_plan *p
     CKPT_TRY(rows_as_read(&rows, plan, &n, row, from, tensor, err));
     CKPT_TRY(replace(*out, &plan->arena, expr, tensor, rows, err));
     /* what is written may be computed from what the tensor is before it is rounded */
-    return **out == expr ? ckpt_dialect_back(*out, &plan->arena, &n.sizes, row, 0, err) : CKPT_OK;
+    return **out == expr ? back(*out, &plan->arena, &n, row, 0, err) : CKPT_OK;
   }
   for (uint64_t i = 0; i < n_tensors; i++) {
     (*out)[i] = expr;
-    CKPT_TRY(ckpt_dialect_back(&(*out)[i], &plan->arena, &n.sizes, row, i, err));
+    CKPT_TRY(back(&(*out)[i], &plan->arena, &n, row, i, err));
   }
   return CKPT_OK;
 }

@@ -105,7 +105,8 @@ ckpt_status ckpt_dialect_forth(ckpt_expr **x, ckpt_arena *arena, const ckpt_dial
 }
 
 bool ckpt_dialect_fits(const ckpt_dialect_sizes *sizes, const ckpt_arch_name *row, const ckpt_tensor *tensor) {
-  if (ckpt_dialect_is_stacked(row)) return tensor->rank == 3 && tensor->shape[0] == sizes->n_experts;
+  if (ckpt_dialect_is_stacked(row)) /* of one expert leading axes may be left out */
+    return (tensor->rank == 3 && tensor->shape[0] == sizes->n_experts) || (tensor->rank < 3 && sizes->n_experts == 1);
   if ((row->notes & CKPT_NAME_TRANSPOSE) != 0) return tensor->rank == 2;
   const uint64_t unit = unit_of(sizes, row);
   return unit == 1 || (has_rows(tensor->rank, (ckpt_dtype)tensor->dtype) && tensor->shape[0] % unit == 0);
@@ -114,7 +115,7 @@ bool ckpt_dialect_fits(const ckpt_dialect_sizes *sizes, const ckpt_arch_name *ro
 ckpt_status ckpt_dialect_back(ckpt_expr **x, ckpt_arena *arena, const ckpt_dialect_sizes *sizes,
                               const ckpt_arch_name *row, uint64_t expert, ckpt_error *err) {
   const uint64_t n_rows = (*x)->rank == 0 ? 1 : (*x)->shape[0], n_heads = ckpt_dialect_heads(sizes, row);
-  if (ckpt_dialect_is_stacked(row)) {
+  if (ckpt_dialect_is_stacked(row) && (*x)->rank == 3) {
     const uint64_t shape[2] = {(*x)->shape[1], (*x)->shape[2]};
     CKPT_TRY(ckpt_expr_slice_in(x, arena, *x, 0, expert, 1, err));
     CKPT_TRY(ckpt_expr_reshape_in(x, arena, *x, 2, shape, err));

@@ -226,13 +226,39 @@ static ckpt_status set_keys(maker *m, const ckpt_index *adapter, ckpt_error *err
 
 /* ---- the whole --------------------------------------------------------------------------------------------------- */
 
-static ckpt_status make(maker *m, const ckpt_index *adapter, ckpt_error *err) {
+/* A change, and the first of its tensors in the adapter's file. */
+typedef struct place {
+  const ckpt_tensor *first;
+  const ckpt_change *change;
+} place;
+
+static int by_first(const void *x, const void *y) {
+  const place *a = x, *b = y;
+  return a->first < b->first ? -1 : a->first > b->first;
+}
+
+/* In the order of the adapter's tensors, as the converter meets them. */
+static ckpt_status add_all(maker *m, const ckpt_index *adapter, ckpt_error *err) {
   const ckpt_adapters *all = m->all;
-  CKPT_TRY(ckpt_dialect_of_model(&m->arch, &m->sizes, all->base, err));
-  CKPT_TRY(choose_alpha(m, err));
+  place *places = ckpt_arena_array(&m->into->arena, (size_t)all->n_changes + 1, sizeof *places);
+  CKPT_TRY_ALLOC(places, err);
+  for (uint32_t i = 0; i < all->n_changes; i++) {
+    const ckpt_change *c = &all->changes[i];
+    const bool has_both = c->input != NULL && c->output != NULL;
+    places[i].change = c;
+    places[i].first = has_both && c->input < c->output ? c->input : ckpt_change_tensor(c);
+  }
+  qsort(places, all->n_changes, sizeof *places, by_first);
   for (uint32_t i = 0; i < all->n_changes; i++)
-    CKPT_TRY(ckpt_fail_at(add_change(m, &all->changes[i], err), err, adapter->path,
-                          ckpt_change_tensor(&all->changes[i])->name));
+    CKPT_TRY(ckpt_fail_at(add_change(m, places[i].change, err), err, adapter->path,
+                          ckpt_change_tensor(places[i].change)->name));
+  return CKPT_OK;
+}
+
+static ckpt_status make(maker *m, const ckpt_index *adapter, ckpt_error *err) {
+  CKPT_TRY(ckpt_dialect_of_model(&m->arch, &m->sizes, m->all->base, err));
+  CKPT_TRY(choose_alpha(m, err));
+  CKPT_TRY(add_all(m, adapter, err));
   CKPT_TRY(set_keys(m, adapter, err));
   if (m->n_folded != 0)
     CKPT_TRY(ckpt_index_note(m->into, false, err,

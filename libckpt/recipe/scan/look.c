@@ -97,9 +97,8 @@ static ckpt_status leads_to_directory(const ckpt_place *place, const uint8_t *ta
   return CKPT_OK;
 }
 
-/* Whether a place ends as a zip archive does, for Python's zipfile: an end record within what may be its comment,
- * whatever that is said to be, or behind it. */
-static ckpt_status has_zip_end(const ckpt_place *place, bool *has, ckpt_error *err) {
+/* An end record within what may be its comment, whatever that is said to be, or behind it. */
+ckpt_status ckpt_scan_has_zip_end(const ckpt_place *place, bool *has, ckpt_error *err) {
   *has = false;
   size_t n = place->n_bytes < TAIL_BYTES ? (size_t)place->n_bytes : TAIL_BYTES;
   if (n < END_BYTES) return CKPT_OK;
@@ -135,7 +134,7 @@ static ckpt_status look_by_content(ckpt_scanner *s, const ckpt_place *place, con
   /* the first bytes of some of these are opcodes, too; and torch unpickles an object whatever it begins with */
   CKPT_TRY(ckpt_scan_pickles(s, place, err));
   if (place->is_carved || s->is_stopped) return CKPT_OK;
-  CKPT_TRY(has_zip_end(place, &has_end, err));
+  CKPT_TRY(ckpt_scan_has_zip_end(place, &has_end, err));
   if (!has_end) return CKPT_OK;
   if (place->depth >= CKPT_SCAN_DEPTH)
     return ckpt_scan_problem(s, place, err, "not looked into: more than %d archives in one another", CKPT_SCAN_DEPTH);

@@ -66,6 +66,9 @@ ckpt_status ckpt_scan_pickles(ckpt_scanner *s, const ckpt_place *place, ckpt_err
 ckpt_status ckpt_scan_zip(ckpt_scanner *s, const ckpt_place *place, ckpt_error *err);    /* as above */
 ckpt_status ckpt_scan_packed(ckpt_scanner *s, const ckpt_place *place, ckpt_error *err); /* as above */
 
+/* Whether a place ends as a zip archive does, for Python's zipfile. EIO, ENOMEM. */
+ckpt_status ckpt_scan_has_zip_end(const ckpt_place *place, bool *has, ckpt_error *err);
+
 /* Whether a place is the object of a torch.save archive, whose pickle loading begins with. */
 bool ckpt_scan_is_object(const ckpt_place *place);
 

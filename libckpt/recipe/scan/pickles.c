@@ -4,7 +4,7 @@
  * when it was read to its STOP and is all there is, names something or begins with PROTO; and where it cannot be read
  * to its end, when it has called something by then, has begun as one beyond chance, or goes on as one
  * (ckpt_pickle_skim). A torch.save archive's data.pkl is one, whatever it holds. What counts or not, the next one is
- * looked for behind each STOP. */
+ * looked for behind each STOP; bytes behind one that counts, and that are none, are a problem. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +27,7 @@ enum {
   CERTAIN_OPCODES = 6,
   BIG_TEXT = 1 << 20,
   RECENT_ROWS = 64,
+  PADDING_BYTES = 4096,    /* of zeros or blanks behind a pickle, at most */
   WINDOW_BYTES = 64 << 10, /* that the machine reads at once */
   PROTO = 0x80
 };
@@ -41,6 +42,8 @@ typedef struct attempt {
   ckpt_pickle_rest rest; /* where it cannot be read */
   uint64_t n_payload;    /* of a tar member: bytes behind it that are no pickle's, as what it holds says, */
   bool is_followed;      /* which is so: torch goes on behind them */
+  bool is_one;           /* it counts, */
+  bool is_certain;       /* and was read, and is none by chance, as tensors that begin with the code of an extension */
   bool is_magic;         /* all it holds is the number that legacy torch streams begin with, however that is spelled */
   ckpt_arena arena;
   ckpt_pickle_report report;
@@ -297,29 +300,57 @@ static ckpt_status skip_idle(ckpt_scanner *s, const ckpt_place *place, uint64_t 
 
 /* Looks at what may be a pickle at *at, and goes on behind its STOP; *goes_on: there is one. */
 static ckpt_status look_at(ckpt_scanner *s, attempt *a, bool is_sure, uint64_t *at, bool *goes_on, ckpt_error *err) {
-  bool is = false, may_go_on = true;
-  ckpt_status status = try_pickle(s, a, is_sure, &is, err);
+  bool may_go_on = true;
+  ckpt_status status = try_pickle(s, a, is_sure, &a->is_one, err);
   const bool is_read = a->status == CKPT_OK;
   const uint64_t end = is_read ? a->report.n_consumed : a->rest.end, n_window = a->n_bytes;
   uint64_t n_work = a->report.n_read > a->rest.end ? a->report.n_read : a->rest.end;
   *at += end + (a->n_text == 0 ? 0 : a->n_text - 1) + a->n_payload;
+  a->is_certain = a->is_one && is_read &&
+                  (a->first == PROTO || has_effects(&a->report) || count_opcodes(&a->report) >= CERTAIN_OPCODES);
   ckpt_arena_free(&a->arena);
   CKPT_TRY(status);
   /* what is none costs its window, also where there are many, or many places to look from */
-  if (!is || a->place->is_carved) n_work += n_window < WINDOW_BYTES ? n_window : WINDOW_BYTES;
+  if (!a->is_one || a->place->is_carved) n_work += n_window < WINDOW_BYTES ? n_window : WINDOW_BYTES;
   CKPT_TRY(ckpt_scan_work(s, a->place, n_work, &may_go_on, err));
   *goes_on = (is_read || a->rest.has_stop) && may_go_on;
   const bool is_member = a->place->member != CKPT_SCAN_NO_MEMBER;
   if (*goes_on && is_member && !a->is_followed)
     CKPT_TRY(
         ckpt_scan_problem(s, a->place, err, "bytes behind a pickle that torch would not find (at %llu)", (ull)*at));
-  return *goes_on && !is && !is_member ? skip_idle(s, a->place, at, goes_on, err) : CKPT_OK;
+  return *goes_on && !a->is_one && !is_member ? skip_idle(s, a->place, at, goes_on, err) : CKPT_OK;
+}
+
+/* Whether the bytes from there on are padding alone, where no pickle begins. */
+static ckpt_status is_padding(const ckpt_place *place, uint64_t at, bool *is, ckpt_error *err) {
+  uint8_t bytes[PADDING_BYTES];
+  const uint64_t n = place->n_bytes - at;
+  *is = false;
+  if (n > sizeof bytes) return CKPT_OK;
+  CKPT_TRY(ckpt_source_read(place->source, place->file, place->offset + at, bytes, (size_t)n, err));
+  size_t i = 0;
+  while (i < n && (bytes[i] == 0 || bytes[i] == '\n' || bytes[i] == '\r' || bytes[i] == ' ')) i++;
+  *is = i == n;
+  return CKPT_OK;
+}
+
+/* Where pickles end and bytes go on that are none, nobody knows what those are: a reader that goes past some of them
+ * finds another pickle. */
+static ckpt_status tell_rest(ckpt_scanner *s, const ckpt_place *place, uint64_t at, ckpt_error *err) {
+  bool is_known = false;
+  if (at >= place->n_bytes || s->is_stopped) return CKPT_OK;
+  const bool is_member = place->member != CKPT_SCAN_NO_MEMBER;
+  if (!is_member) CKPT_TRY(is_padding(place, at, &is_known, err));
+  if (!is_member && !is_known) CKPT_TRY(ckpt_scan_has_zip_end(place, &is_known, err)); /* which is looked into */
+  if (is_known) return CKPT_OK;
+  return ckpt_scan_problem(s, place, err, "not looked into: %llu byte%s at %llu, behind a pickle",
+                           (ull)(place->n_bytes - at), ckpt_plural(place->n_bytes - at), (ull)at);
 }
 
 ckpt_status ckpt_scan_pickles(ckpt_scanner *s, const ckpt_place *place, ckpt_error *err) {
   uint8_t head[HEAD_BYTES];
-  bool is_stream = false, goes_on = true, has_stop = false;
-  uint64_t at = 0;
+  bool is_stream = false, goes_on = true, has_stop = false, has_pickle = false, is_broken = false;
+  uint64_t at = 0, from = 0;
   for (uint32_t n = 0; goes_on && at < place->n_bytes && (!is_stream || n < STREAM_PICKLES); n++) {
     uint64_t n_left = place->n_bytes - at;
     size_t n_head = n_left < sizeof head ? (size_t)n_left : sizeof head;
@@ -330,8 +361,10 @@ ckpt_status ckpt_scan_pickles(ckpt_scanner *s, const ckpt_place *place, ckpt_err
     CKPT_TRY(look_at(s, &a, is_sure, &at, &goes_on, err));
     is_stream = is_stream || (n == 0 && a.is_magic);
     has_stop = has_stop || goes_on;
+    has_pickle = has_pickle || a.is_certain;
+    is_broken = is_broken || (a.is_one && a.status != CKPT_OK); /* which is told */
+    if (goes_on) from = at;
   }
-  if (place->member == CKPT_SCAN_NO_MEMBER || !has_stop || at >= place->n_bytes || s->is_stopped) return CKPT_OK;
-  return ckpt_scan_problem(s, place, err, "not looked into: %llu byte%s at %llu, behind a pickle",
-                           (ull)(place->n_bytes - at), ckpt_plural(place->n_bytes - at), (ull)at);
+  if (place->member != CKPT_SCAN_NO_MEMBER) return has_stop ? tell_rest(s, place, at, err) : CKPT_OK;
+  return has_pickle && !is_broken && !is_stream && !place->is_carved ? tell_rest(s, place, from, err) : CKPT_OK;
 }

@@ -19,6 +19,7 @@ try verify set.gguf --receipt r.json --quiet
 try convert every-type.gguf -o cast.gguf --set value.u8=256
 try convert every-type.gguf -o cast.gguf --set general.alignment=12
 try convert every-type.gguf -o cast.gguf --set split.count=2
+try convert every-type.gguf -o cast.gguf --set "general.name=$(printf '\377')"
 try convert every-type.gguf -o cast.gguf --remove nothing
 try convert every-type.gguf -o cast.gguf --dtype f16 --quiet
 try convert every-type.gguf -o no.safetensors
@@ -65,3 +66,9 @@ try verify scaled.gguf --quiet
 try convert scaled.gguf -o no.safetensors --dtype f32
 try convert scaled.gguf -o scaled-f16.gguf --dtype f16 --quiet
 try ls scaled-f16.gguf --match '*attn_q*'
+# metadata that llama.cpp refuses: said when it is written, in the words of verify
+cp "$DATA/gguf/tiny-llama-f16.gguf" tiny.gguf
+try convert tiny.gguf -o blocks.gguf --set llama.block_count=5 --quiet
+try verify blocks.gguf | grep '^problem'
+try quantize tiny.gguf -o foo.gguf --type Q8_0 --set general.architecture=foo --quiet
+try verify foo.gguf | grep '^problem'

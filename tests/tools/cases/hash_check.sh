@@ -29,6 +29,11 @@ name'; cp gpt2-tiny/* 'odd
 name'; ckpt hash 'odd
 name' > odd; cat odd; try hash --check odd
 echo "ckpt1:$(printf '%064d' 0)  nowhere" > missing; try hash --check missing
+cat list missing > some; try hash --check some
+# What was hashed with an adapter is checked with it.
+adapters=$DATA/adapters/linear && cp -r $adapters/base base
+ckpt hash base --adapter $adapters/adapter=0.5 > merged
+try hash --check merged; ckpt hash --check merged --adapter $adapters/adapter=0.5; ckpt hash --files base --adapter x
 echo "ckpt1:1234  gpt2-tiny" > short; try hash --check short
 { cat list; echo "what is this"; } > malformed; try hash --check malformed
 : > empty; try hash --check empty

@@ -4,3 +4,8 @@ ckpt scan --memory 1K "$DATA/torch/training.pt" | grep -c 'problem.*needs more t
 ckpt scan --memory 1K "$DATA/torch/training.pt" | grep 'readers differ'
 ckpt scan nowhere --plan 2>&1
 echo "exit $?"
+# What stands behind a pickle and is none is not passed over: a reader that skips it finds the next one.
+{ cat "$DATA/scan/good/plain2.pkl"; printf '\000\000\000\000'; cat "$DATA/scan/bad/reduce2.pkl"; } > gap.pkl
+ckpt scan gap.pkl || echo "exit $?"
+{ cat "$DATA/scan/good/plain2.pkl"; printf '\000\000\000\n'; } > padded.pkl
+ckpt scan padded.pkl

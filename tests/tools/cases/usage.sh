@@ -12,6 +12,8 @@ try lst
 try frobnicate
 try merge base --adapter x
 try help mrege
+try help --man --markdown
+try --help mrege
 try help merge
 try ls
 try ls a b
@@ -55,6 +57,7 @@ try ls in --exclude x
 try ls in -t Q8_0
 try ppl in -f text --ctx 0
 try ppl in -f text --chunks 1K
+try ppl in -f text --names stored --against in --names stored --weights model --weights master
 # A size of shards that no output is cut by.
 try convert in -o none --to dcp --shard-size 100K
 try convert in -o none.pt --shard-size 100K
