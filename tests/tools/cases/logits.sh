@@ -23,6 +23,8 @@ ckpt logits models/gpt2 --ids 1,2 -o plan.safetensors --plan | tail -3
 ls plan.safetensors 2>&1
 try logits models/gpt2 -o out.safetensors
 try logits models/gpt2 --ids 1 -f ids.jsonl -o out.safetensors
+try logits models/gpt2 --ids 1 -o out.foo
+try logits models/gpt2 --ids 1 -o out.onnx
 try logits models/gpt2 --ids 1,,2 -o out.safetensors
 try logits models/gpt2 --ids 1,61 -o out.safetensors
 try logits models/gpt2 --ids 99999999999 -o out.safetensors
