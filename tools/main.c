@@ -83,7 +83,9 @@ int main(int argc, char **argv) {
   } else if (strcmp(first, "--version") == 0) {
     status = print_version(argc - 2, argv + 2);
   } else if (strcmp(first, "--help") == 0 || strcmp(first, "-h") == 0) {
-    if (ckpt_args_says(argc - 2, argv + 2, "--json"))
+    if (argc > 2 && argv[2][0] != '-') /* of one verb */
+      status = run_verb("help", argc - 2, argv + 2);
+    else if (ckpt_args_says(argc - 2, argv + 2, "--json"))
       ckpt_help_json(NULL);
     else
       ckpt_help_all(stdout);

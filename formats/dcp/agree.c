@@ -128,17 +128,18 @@ static bool is_size(const ckpt_object *object) {
 static bool is_layout(const ckpt_object *layout) {
   static const char *const names[] = {"torch.strided",    "torch.sparse_coo", "torch.sparse_csr", "torch.sparse_csc",
                                       "torch.sparse_bsr", "torch.sparse_bsc", "torch._mkldnn",    "torch.jagged"};
+  if (layout->kind != CKPT_OBJECT_FOREIGN) return layout->kind == CKPT_OBJECT_NONE;
   const ckpt_object *name = ckpt_foreign_arg(layout, 0);
   for (size_t i = 0; i < sizeof names / sizeof *names && name != NULL && name->kind == CKPT_OBJECT_TEXT; i++)
     if (strcmp(name->text, names[i]) == 0) return true;
-  return name == NULL && (layout->kind == CKPT_OBJECT_FOREIGN || layout->kind == CKPT_OBJECT_NONE);
+  return name == NULL;
 }
 
 static bool is_format(const ckpt_object *format) {
   enum { N_FORMATS = 3 };
+  if (format->kind != CKPT_OBJECT_FOREIGN) return format->kind == CKPT_OBJECT_NONE; /* the tuple that it is made of */
   const ckpt_object *number = ckpt_foreign_arg(format, 0);
-  const bool is_call = format->kind == CKPT_OBJECT_FOREIGN && format->form == CKPT_FORM_CALL; /* not the class itself */
-  if (number == NULL) return is_call || format->kind == CKPT_OBJECT_NONE;
+  if (number == NULL) return format->form == CKPT_FORM_CALL; /* not the class itself */
   return number->kind == CKPT_OBJECT_INT && (uint64_t)number->integer < N_FORMATS;
 }
 

@@ -97,7 +97,7 @@ ckpt_content ckpt_content_of(const uint8_t *head, size_t n_head) {
   if (n_head >= 262 && memcmp(head + 257, "ustar", 5) == 0)
     return (ckpt_content){"a tar archive", "unpack it first", true};
   if (n_head >= 3 && head[0] == 0x80 && head[1] >= 2 && head[1] <= 5)
-    return (ckpt_content){"a pickle that torch.save did not write", "save it with torch.save", true};
+    return (ckpt_content){"a pickle that torch.save did not write", "ckpt scan says what it does", true};
   if (is_json(head, n_head)) return (ckpt_content){"a JSON file, not the weights", "name its folder", false};
   if (is_onnx(head, n_head)) return (ckpt_content){"an ONNX model", "name the file", true};
   return (ckpt_content){NULL, NULL, false};

@@ -68,6 +68,7 @@ typedef struct ckpt_op_call {
   bool is_finite;             /* an earlier operation found the first argument finite */
   ckpt_cast_stats *stats;     /* of the row; casts add to it */
   ckpt_update_stats *update;  /* of the row; low-rank updates add to it; NULL: nobody asks */
+  bool counts_same;           /* to the numbers of values that are as before, too */
 } ckpt_op_call;
 
 typedef struct ckpt_op {

@@ -130,6 +130,7 @@ struct ckpt_plan {
   uint32_t n_values, value_capacity;
   bool wants_digests;   /* of every written row; default true */
   bool wants_updates;   /* rows of low-rank updates say what these did (update) */
+  bool counts_same;     /* with how many values are as before */
   bool wants_side_sums; /* SHA-256 of each carried file: what receipts record */
   bool allow_overflow;  /* counts damage by casts instead of failing */
   bool links;           /* outputs refer to the inputs' data and may be in the inputs' folders */

@@ -268,6 +268,7 @@ static ckpt_status eval_args(ckpt_tile *tile, const ckpt_expr *node, bool is_who
   call->begin = is_whole ? 0 : node->n_elements / tile->batch->n_rows * tile->first_row;
   call->stats = &tile->stats.cast;
   call->update = tile->plan->wants_updates ? &tile->stats.update : NULL;
+  call->counts_same = tile->plan->counts_same;
   return CKPT_OK;
 }
 

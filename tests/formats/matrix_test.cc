@@ -45,7 +45,7 @@ std::string convert(const std::string &input, const std::string &output, const c
   options.output = output.c_str();
   options.to = format->name;
   options.world = 3;
-  options.shard_size = format->caps.is_folder ? 100000 : 0;
+  options.shard_size = format->caps.is_folder && format->caps.cut_by_size ? 100000 : 0;
   options.digest = &digest;
   options.stored_names = stored_names;
   ckpt_status own;

@@ -450,9 +450,9 @@ def test_items_of_any_class_go_on(folder):
     dcp.load(found, checkpoint_id=again, no_dist=True)
     del found["model"]
     assert repr(found) == repr(values), found
-    cast = os.path.join(folder, "cast")  # the tuple's tensor is another: it is no item of those bytes
+    cast = os.path.join(folder, "cast")  # what is no parameter keeps its dtype: the items stay as they are
     ckpt("convert", source, "-o", cast, "--to", "dcp", "--dtype", "bf16")
-    assert "tuple" in items(cast) and "namespace" not in items(cast), items(cast).keys()
+    assert items(cast) == items(source), items(cast).keys()
 
     class Evil:
         def __reduce__(self):

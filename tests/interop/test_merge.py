@@ -12,6 +12,7 @@ import peft  # noqa: E402
 import torch  # noqa: E402
 import transformers as hf  # noqa: E402
 from command import ckpt  # noqa: E402
+from safetensors.torch import load_file, save_file  # noqa: E402
 
 hf.logging.set_verbosity_error()
 hf.logging.disable_progress_bar()
@@ -134,6 +135,51 @@ def test_experts(folder):
     same(mixtral, folder + "/both", target_modules=["q_proj"], target_parameters=fused)
     same(mixtral, folder + "/down", target_modules=["q_proj"], target_parameters=fused[1:],
          rank_pattern={"experts.down_proj": 8})
+
+
+def gpt_oss():
+    return hf.GptOssForCausalLM(hf.GptOssConfig(num_key_value_heads=2, num_local_experts=4, num_experts_per_tok=2, head_dim=8,
+                                                **SIZES))
+
+
+def fused(make, folder, parameters, **config):
+    """A base whose file holds its experts as transformers 5 has them in memory, against PEFT's own merge."""
+    wrapped = wrap(make, folder, target_parameters=parameters, **config)
+    state = {name: tensor.clone() for name, tensor in make_again(make).state_dict().items()}
+    assert any(name.endswith("gate_up_proj") for name in state)
+    os.remove(folder + "/base/model.safetensors")
+    save_file(state, folder + "/base/model.safetensors", metadata={"format": "pt"})
+    ckpt("merge", folder + "/base", "--adapter", folder + "/adapter", "-o", folder + "/merged.safetensors")
+    wanted = {name: tensor for name, tensor in wrapped.merge_and_unload().state_dict().items()}
+    merged = load_file(folder + "/merged.safetensors")
+    assert merged.keys() == wanted.keys(), merged.keys() ^ wanted.keys()
+    changed = [name for name in wanted if not torch.equal(wanted[name], state[name])]
+    assert any("experts" in name for name in changed), changed
+    for name, tensor in wanted.items():
+        gap = (merged[name] - tensor).abs().max().item()
+        assert gap <= 1e-6 * tensor.abs().max().item(), (name, gap)
+
+
+def make_again(make):
+    torch.manual_seed(1)
+    return make()
+
+
+def test_experts_that_a_file_holds_together(folder):
+    both = ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]
+    fused(mixtral, folder + "/mixtral", both, target_modules=["q_proj"])
+    fused(mixtral, folder + "/down", both[1:], target_modules=["q_proj"], rank_pattern={"experts.down_proj": 3})
+    fused(gpt_oss, folder + "/gpt-oss", both, target_modules=["q_proj"])  # (experts, in, out), with biases of their own
+    # the same adapter gives the same values in a matrix an expert
+    wrap(mixtral, folder + "/apart", target_modules=["q_proj"], target_parameters=both)
+    ckpt("merge", folder + "/apart/base", "--adapter", folder + "/mixtral/adapter", "-o", folder + "/apart.safetensors")
+    apart, together = load_file(folder + "/apart.safetensors"), load_file(folder + "/mixtral/merged.safetensors")
+    for name, tensor in together.items():
+        if name.endswith("experts.gate_up_proj"):
+            module = name.removesuffix(".experts.gate_up_proj").replace(".mlp", ".block_sparse_moe") + ".experts"
+            for expert, whole in enumerate(tensor):
+                for part, rows in zip(("w1", "w3"), whole.chunk(2)):
+                    assert torch.equal(apart[f"{module}.{expert}.{part}.weight"], rows), (name, expert, part)
 
 
 def test_a_classifier_over_the_bare_base(folder):

@@ -171,6 +171,9 @@ TEST(Generated, BashCompletes) {
   EXPECT_EQ(Complete("ckpt ls --include", "''"), "all\nmodel\noptimizer\n");
   EXPECT_EQ(Complete("ckpt ls --include =", "o"), "optimizer\n");
   EXPECT_EQ(Complete("ckpt hash --cast", "bf"), "bf16\n");
+  EXPECT_EQ(Complete("ckpt convert x --dtype", "i"), "\n");  // no cast gives one
+  EXPECT_EQ(Complete("ckpt convert x --plan =", "r"), "rows\n");
+  EXPECT_EQ(Complete("ckpt convert x --plan", "r"), "\n");
   EXPECT_EQ(Complete("ckpt convert x --adapt", ""), "--adapter\n");
   EXPECT_EQ(Complete("ckpt quantize x --type", "Q4_K_"), "Q4_K_M\nQ4_K_S\n");
   EXPECT_EQ(Complete("ckpt quantize x -t", "Q8"), "Q8_0\n");

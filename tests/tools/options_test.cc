@@ -123,6 +123,20 @@ TEST(Options, CastSplitsAtTheLastEqualsSign) {
   EXPECT_EQ(ckpt_args_next(p.args, "cast", &at), nullptr);
 }
 
+// docs/records.md names every key that receipts keep of options.
+TEST(Options, TheirKeysInReceiptsAreInThePage) {
+  std::ifstream file(CKPT_TESTS_DIR "/../docs/records.md");
+  std::stringstream page;
+  page << file.rdbuf();
+  size_t n = 0;
+  for (const ckpt_option *option = ckpt_written_options; option->name != nullptr; option++) {
+    if (option->key == 0 && option->place != CKPT_PLACE_FORMAT) continue;
+    EXPECT_NE(page.str().find("`" + std::string(option->field) + "`"), std::string::npos) << option->field;
+    n++;
+  }
+  EXPECT_GT(n, 30u);
+}
+
 TEST(Options, WrongUsageNamesWhatIsWrong) {
   EXPECT_EQ(Message({"-o", "out"}), "try: the input is missing: ckpt try A B -o OUT");
   EXPECT_EQ(Message({"a"}), "try: -o, --output is missing: ckpt try A B -o OUT");

@@ -33,7 +33,11 @@ static void bash_word(FILE *out, const ckpt_verb *verb, const ckpt_option *optio
 }
 
 static void bash_choices(FILE *out, const ckpt_verb *verb, const ckpt_option *option, const char *choices) {
-  if (choices == NULL || (option->flags & CKPT_OPTION_ATTACHED)) return; /* what follows it is no word of its own */
+  if (choices == NULL) return;
+  if (option->flags & CKPT_OPTION_ATTACHED) { /* a word of its own that follows is none of its */
+    fprintf(out, "    %s:--%s) [[ -n $equals ]] && words='%s' ;;\n", verb->name, option->name, choices);
+    return;
+  }
   fprintf(out, "    %s:--%s", verb->name, option->name);
   if (option->letter != 0) fprintf(out, " | %s:-%c", verb->name, option->letter);
   fprintf(out, ") words='%s' ;;\n", choices);
@@ -43,9 +47,9 @@ static void print_bash(FILE *out) {
   fputs(
       "# bash completion of ckpt, from its option tables\n"
       "_ckpt() {\n"
-      "  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} words=\n"
-      "  if [[ $cur == '=' ]]; then cur=\n"
-      "  elif [[ $prev == '=' ]]; then prev=${COMP_WORDS[COMP_CWORD-2]}\n"
+      "  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} words= equals=\n"
+      "  if [[ $cur == '=' ]]; then cur= equals=1\n"
+      "  elif [[ $prev == '=' ]]; then prev=${COMP_WORDS[COMP_CWORD-2]} equals=1\n"
       "  fi\n"
       "  COMPREPLY=()\n"
       "  case $COMP_CWORD:${COMP_WORDS[1]} in\n"

@@ -81,6 +81,13 @@ void ckpt_help_markdown(FILE *out) {
       out);
   for (const ckpt_exit_row *row = ckpt_exit_rows; row->meaning != NULL; row++)
     fprintf(out, "| %d | %s |\n", row->n, row->meaning);
+  fputs(
+      "\nOutputs are written under the name `.NAME.ckpt-tmp.XXXXXX` beside NAME, or in its folder. A run that is "
+      "killed\n"
+      "(SIGKILL, power) leaves it; you may delete it, and the next run to NAME does. Keep `.NAME.ckpt-old.XXXXXX` "
+      "while\n"
+      "NAME is missing: it is the output that was being replaced.\n",
+      out);
   fputs("\n## Options that verbs share\n\n", out);
   const char *last = NULL, *section = NULL;
   for (size_t i = 0; ckpt_verb_option(fullest, i, &section) != NULL; i++) {

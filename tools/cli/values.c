@@ -91,10 +91,11 @@ static const char *all_types(ckpt_arena *arena) {
   return list;
 }
 
+/* What casts give. */
 static const char *all_dtypes(ckpt_arena *arena) {
   const char *list = "";
   for (int i = 1; i < CKPT_N_DTYPES && list != NULL; i++)
-    if (!ckpt_dtype_is_block((ckpt_dtype)i)) /* those are quantized to, not cast to */
+    if (ckpt_dtype_is_float((ckpt_dtype)i)) /* blocks are quantized to, and no others are cast to */
       list = ckpt_arena_printf(arena, "%s%s%s", list, *list ? "|" : "", ckpt_dtype_name((ckpt_dtype)i));
   return list;
 }

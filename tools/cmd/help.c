@@ -43,6 +43,16 @@ void ckpt_help_json(const ckpt_verb *only) {
 static int run(ckpt_args *args) {
   const ckpt_verb *verb = NULL;
   ckpt_error err = {0};
+  static const char *const forms[] = {"man", "completion", "markdown", "verbs", "json"};
+  const char *chosen = NULL;
+  for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+    if (!ckpt_args_has(args, forms[i])) continue;
+    if (chosen != NULL) {
+      (void)ckpt_args_fail(args, &err, "--%s and --%s exclude each other", chosen, forms[i]);
+      return ckpt_report_error(args, &err);
+    }
+    chosen = forms[i];
+  }
   if (args->n_inputs > 0 && ckpt_verb_get(&verb, args->inputs[0], &err) != CKPT_OK)
     return ckpt_report_error(args, &err);
   if (args->json)

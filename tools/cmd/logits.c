@@ -12,6 +12,7 @@
 #include "tools/report/input.h"
 #include "tools/report/job.h"
 #include "tools/report/report.h"
+#include "tools/report/text_files.h"
 #include "trainer/evaluation/runner.h"
 
 /* ---- sequences ------------------------------------------------------------------------------------------------------
@@ -106,9 +107,8 @@ done:
 }
 
 static ckpt_status read_file(sequences *s, const char *path, ckpt_error *err) {
-  bool is_stdin = strcmp(path, "-") == 0;
-  FILE *file = is_stdin ? stdin : fopen(path, "re");
-  if (file == NULL) return ckpt_fail_errno(err, path, "cannot be opened");
+  FILE *file;
+  CKPT_TRY(ckpt_text_file_open(&file, path, "a list of sequences", err));
   char *line = NULL;
   size_t capacity = 0, number = 0;
   ckpt_status status = CKPT_OK;
@@ -121,14 +121,15 @@ static ckpt_status read_file(sequences *s, const char *path, ckpt_error *err) {
   }
   if (status == CKPT_OK && ferror(file) != 0) status = ckpt_fail_errno(err, path, "cannot be read");
   free(line);
-  if (!is_stdin) fclose(file);
+  if (file != stdin) fclose(file);
   if (status == CKPT_OK && s->n == 0) return ckpt_fail(err, CKPT_EFORMAT, path, NULL, "holds no sequence");
   return status;
 }
 
 static ckpt_status read_sequences(sequences *s, const ckpt_args *args, ckpt_error *err) {
   const char *ids = ckpt_args_text(args, "ids", NULL), *path = ckpt_args_text(args, "file", NULL);
-  if ((ids == NULL) == (path == NULL)) return ckpt_args_fail(args, err, "one of --ids and -f is needed");
+  if (ids == NULL && path == NULL) return ckpt_args_fail(args, err, "one of --ids and -f is needed");
+  if (ids != NULL && path != NULL) return ckpt_args_fail(args, err, "--ids and -f exclude each other");
   return ids != NULL ? read_ids(s, ids, err) : read_file(s, path, err);
 }
 
@@ -201,10 +202,16 @@ static bool is_ragged(const sequences *s) {
 
 /* The output, before anything is run: it may be there already. */
 static ckpt_status open_output(logits *l, const ckpt_args *args, ckpt_error *err) {
+  const char *path = ckpt_args_text(args, "output", NULL);
+  const ckpt_format *format = ckpt_format_of_suffix(path);
+  ckpt_error own = {0};
   CKPT_TRY(ckpt_plan_new(&l->plan, err));
   CKPT_TRY(ckpt_plan_reads(l->plan, l->input.index, NULL, err));
-  return ckpt_plan_output(l->plan, ckpt_args_text(args, "output", NULL), NULL, ckpt_args_has(args, "force"), &l->sink,
-                          err);
+  ckpt_status status = ckpt_plan_output(l->plan, path, NULL, ckpt_args_has(args, "force"), &l->sink, &own);
+  if (status == CKPT_EINVAL || (format != NULL && format->caps.graph)) /* a graph is nothing without what it computes */
+    return ckpt_args_fail(args, err, "-o %s is no name of what holds a tensor (-o out.safetensors)", path);
+  if (status != CKPT_OK && err != NULL) *err = own;
+  return status;
 }
 
 static ckpt_status write_output(logits *l, const ckpt_run_options *run, ckpt_error *err) {

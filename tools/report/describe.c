@@ -101,7 +101,7 @@ static ckpt_status describe_overflow(const ckpt_described *d, const ckpt_output 
   char values[32], nans[32], tensors[32];
   *note =
       ckpt_arena_printf(d->arena,
-                        "overflow allowed: %s value%s became infinite or %s clamped, %s NaN became %s, in %s "
+                        "overflow allowed: %s value%s became infinite or NaN or %s clamped, %s NaN became %s, in %s "
                         "tensor%s; the largest is %g in %s",
                         ckpt_text_count(n_values, values), ckpt_plural(n_values), n_values == 1 ? "was" : "were",
                         ckpt_text_count(n_nan, nans), n_nan == 1 ? "a number" : "numbers",

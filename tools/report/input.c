@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "libckpt/base/error.h"
 #include "libckpt/base/text.h"
@@ -86,6 +87,14 @@ ckpt_status ckpt_input_split_adapter(ckpt_adapter_request *out, const char *text
   char *end = NULL;
   const double scale = equals == NULL ? 0 : ckpt_c_strtod(equals + 1, &end);
   const bool has_scale = equals != NULL && end != equals + 1 && *end == '\0' && isfinite(scale);
+  if (equals != NULL && !has_scale && access(text, F_OK) != 0) {
+    char *folder = strndup(text, (size_t)(equals - text));
+    const bool is_there = folder != NULL && access(folder, F_OK) == 0;
+    free(folder);
+    if (is_there)
+      return ckpt_fail(err, CKPT_EINVAL, text, NULL, "the scale '%.40s' is no finite number (%s)", equals + 1,
+                       "--adapter DIR=0.5");
+  }
   char *path = strndup(text, has_scale ? (size_t)(equals - text) : strlen(text));
   CKPT_TRY_ALLOC(path, err);
   *out = (ckpt_adapter_request){.path = path, .scale = has_scale ? scale : 1};

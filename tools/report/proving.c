@@ -1,12 +1,9 @@
 /* proving.c - see proving.h. */
 #include "tools/report/proving.h"
 
-#include <fcntl.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "libckpt/base/error.h"
@@ -14,6 +11,7 @@
 #include "tools/report/job.h"
 #include "tools/report/json_writer.h"
 #include "tools/report/report.h"
+#include "tools/report/text_files.h"
 
 /* ---- running ----------------------------------------------------------------------------------------------------- */
 
@@ -220,34 +218,13 @@ static ckpt_status read_lines(FILE *file, ckpt_listed **out, size_t *n_out, ckpt
   return status;
 }
 
-/* Opens a list: a file, or a pipe that has a writer. Opening a fifo that nobody writes to would wait for ever. */
-static ckpt_status open_list(FILE **out, const char *path, ckpt_error *err) {
-  enum { PATIENCE_MS = 1000 };
-  struct stat found;
-  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-  if (fd < 0) return ckpt_fail_errno(err, path, "cannot open");
-  ckpt_status status = CKPT_OK;
-  bool is_known = fstat(fd, &found) == 0, is_device = strncmp(path, "/dev/", 5) == 0; /* a shell's <(...), /dev/stdin */
-  struct pollfd waiting = {.fd = fd, .events = POLLIN};
-  if (is_known && S_ISFIFO(found.st_mode) && !is_device && poll(&waiting, 1, PATIENCE_MS) == 0)
-    status =
-        ckpt_fail(err, CKPT_EFORMAT, path, NULL, "is a fifo from which nothing comes (give a file, or - for stdin)");
-  else if (is_known && !S_ISFIFO(found.st_mode) && !S_ISREG(found.st_mode) && !is_device)
-    status = ckpt_fail(err, CKPT_EFORMAT, path, NULL, "is no file, and a list is one");
-  if (status == CKPT_OK && (fcntl(fd, F_SETFL, 0) != 0 || (*out = fdopen(fd, "r")) == NULL))
-    status = ckpt_fail_errno(err, path, "cannot open");
-  if (status != CKPT_OK) close(fd);
-  return status;
-}
-
 ckpt_status ckpt_proving_read_list(ckpt_listed **out, size_t *n, ckpt_args *args, const char *path,
                                    bool (*is_sum)(const char *text), const char *what, size_t *n_malformed,
                                    ckpt_error *err) {
-  bool is_stdin = strcmp(path, "-") == 0;
-  FILE *file = stdin;
-  if (!is_stdin) CKPT_TRY(open_list(&file, path, err));
+  FILE *file;
+  CKPT_TRY(ckpt_text_file_open(&file, path, "a list", err));
   ckpt_status status = read_lines(file, out, n, args, path, is_sum, what, n_malformed, err);
-  if (!is_stdin) fclose(file);
+  if (file != stdin) fclose(file);
   return status;
 }
 

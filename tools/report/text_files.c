@@ -1,13 +1,48 @@
 /* text_files.c - see text_files.h. */
 #include "tools/report/text_files.h"
 
-#include <stdio.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "libckpt/base/error.h"
 #include "libckpt/base/text.h"
 #include "libckpt/codec/json.h"
+
+/* What a shell hands over below /dev (<(...), /dev/stdin) is taken as it is, but for devices that never end. */
+static ckpt_status check_kind(int fd, const char *path, const char *what, ckpt_error *err) {
+  enum { PATIENCE_MS = 1000 };
+  struct stat found, null;
+  struct pollfd waiting = {.fd = fd, .events = POLLIN};
+  const bool is_given = strcmp(path, "-") == 0 || strncmp(path, "/dev/", 5) == 0;
+  if (fstat(fd, &found) != 0 || S_ISREG(found.st_mode)) return CKPT_OK;
+  if (S_ISFIFO(found.st_mode) && (is_given || poll(&waiting, 1, PATIENCE_MS) != 0)) return CKPT_OK;
+  if (S_ISFIFO(found.st_mode))
+    return ckpt_fail(err, CKPT_EFORMAT, path, NULL, "is a fifo from which nothing comes (give a file, or - for stdin)");
+  const bool is_null = stat("/dev/null", &null) == 0 && found.st_rdev == null.st_rdev;
+  const bool ends =
+      !S_ISDIR(found.st_mode) && !S_ISBLK(found.st_mode) && (!S_ISCHR(found.st_mode) || is_null || isatty(fd) == 1);
+  if (is_given && ends) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EFORMAT, path, NULL, "is no file, and %s is one", what);
+}
+
+/* Opening a fifo that nobody writes to would wait for ever. */
+ckpt_status ckpt_text_file_open(FILE **out, const char *path, const char *what, ckpt_error *err) {
+  if (strcmp(path, "-") == 0) {
+    *out = stdin;
+    return check_kind(STDIN_FILENO, path, what, err);
+  }
+  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+  if (fd < 0) return ckpt_fail_errno(err, path, "cannot open");
+  ckpt_status status = check_kind(fd, path, what, err);
+  if (status == CKPT_OK && (fcntl(fd, F_SETFL, 0) != 0 || (*out = fdopen(fd, "r")) == NULL))
+    status = ckpt_fail_errno(err, path, "cannot open");
+  if (status != CKPT_OK) close(fd);
+  return status;
+}
 
 static ckpt_status read_all(char **out, size_t *n_bytes, FILE *file, const char *path, uint64_t max_bytes,
                             ckpt_error *err) {
@@ -37,11 +72,10 @@ static ckpt_status read_all(char **out, size_t *n_bytes, FILE *file, const char 
 }
 
 ckpt_status ckpt_text_file_read(char **out, size_t *n_bytes, const char *path, uint64_t max_bytes, ckpt_error *err) {
-  if (strcmp(path, "-") == 0) return read_all(out, n_bytes, stdin, "stdin", max_bytes, err);
-  FILE *file = fopen(path, "rb");
-  if (file == NULL) return ckpt_fail_errno(err, path, "cannot open");
-  ckpt_status status = read_all(out, n_bytes, file, path, max_bytes, err);
-  fclose(file);
+  FILE *file;
+  CKPT_TRY(ckpt_text_file_open(&file, path, "a text", err));
+  ckpt_status status = read_all(out, n_bytes, file, file == stdin ? "stdin" : path, max_bytes, err);
+  if (file != stdin) fclose(file);
   return status;
 }
 

@@ -30,7 +30,8 @@ typedef struct job {
   ckpt_convert_target *targets;
   ckpt_convert_request request;
   ckpt_plan *plan;
-  ckpt_sink *receipt; /* NULL without --receipt */
+  uint32_t first_digested; /* row of the plan; from there on they are the input's digest's */
+  ckpt_sink *receipt;      /* NULL without --receipt */
 } job;
 
 /* ---- planning ---------------------------------------------------------------------------------------------------- */
@@ -167,6 +168,7 @@ static ckpt_status plan_receipt(job *j, ckpt_error *err) {
   if (trace != NULL) CKPT_TRY(check_apart(j, "trace", trace, err));
   if (trace != NULL && path != NULL && ckpt_is_same_path(path, trace))
     return ckpt_args_fail(j->args, err, "--trace %s is the receipt too", trace);
+  j->first_digested = j->plan->n_rows;
   if (path == NULL) return knows_base(j) ? ckpt_receipt_plan_input(j->plan, &j->request, err) : CKPT_OK;
   CKPT_TRY(check_apart(j, "receipt", path, err));
   CKPT_TRY(ckpt_plan_sink(j->plan, path, false, j->options.force, &j->receipt, err));
@@ -420,10 +422,10 @@ static ckpt_status show_plan(const job *j, ckpt_error *err) {
     ckpt_report_dropped(stdout, "", &outputs[i], false);
     for (const ckpt_said *said = outputs[i].said; said != NULL && said->text != NULL; said++) puts(said->text);
   }
-  for (uint32_t i = 0; i < plan->n_rows; i++) n_digested += plan->rows[i].output == CKPT_NO_SINK;
+  for (uint32_t i = j->first_digested; i < plan->n_rows; i++) n_digested += plan->rows[i].output == CKPT_NO_SINK;
   if (n_digested != 0)
-    printf("%s more tensor%s read for the input's digest in the receipt\n", ckpt_text_count(n_digested, count),
-           ckpt_plural(n_digested));
+    printf("%s more tensor%s read for the input's digest%s\n", ckpt_text_count(n_digested, count),
+           ckpt_plural(n_digested), j->receipt != NULL ? " in the receipt" : "");
   printf("reads %s", ckpt_text_size(plan->n_bytes_read, read));
   if (plan->n_bytes_fetched != plan->n_bytes_read)
     printf(" (%s with the gaps between short runs)", ckpt_text_size(plan->n_bytes_fetched, read));

@@ -89,6 +89,7 @@ static void count_overflow(uint64_t magnitude, ckpt_cast_stats *stats) {
 static uint64_t encode_e8m0(uint64_t bits, ckpt_cast_stats *stats) {
   uint64_t magnitude = bits & ~F64_SIGN, half = (uint64_t)1 << (F64_MANTISSA - 1);
   stats->has_nonzero = true; /* it has no zero */
+  if (magnitude == F64_INFINITY) count_overflow(magnitude, stats);
   if (magnitude >= F64_INFINITY) return 0xff;
   uint64_t smallest = (uint64_t)(F64_BIAS - 127) << F64_MANTISSA, next = smallest + ((uint64_t)1 << F64_MANTISSA);
   uint64_t code = magnitude <= smallest ? 0 : magnitude < next ? 1 : ((magnitude + half - smallest) >> F64_MANTISSA);
@@ -129,8 +130,8 @@ uint64_t ckpt_float_encode(ckpt_dtype dtype, uint64_t bits, ckpt_cast_stats *sta
     if (exponent > 1) code += (uint64_t)(exponent - 1) << f->n_mantissa;
   }
   if (code > f->largest) {
-    /* An infinity is lost only where it becomes a number. */
-    if (magnitude < F64_INFINITY || f->overflow == f->largest) count_overflow(magnitude, stats);
+    /* An infinity is lost where it becomes a number, or NaN. */
+    if (magnitude < F64_INFINITY || !(f->traits & INFINITE)) count_overflow(magnitude, stats);
     code = f->overflow;
   }
   stats->n_underflow += code == 0 && magnitude != 0;

@@ -72,10 +72,11 @@ static void look(const ckpt_op_call *call, uint64_t row, size_t n, const ckpt_lo
     ckpt_exact_sum_add(&stats->base, squares[i].base);
   }
   stats->n += n_values;
-  for (uint64_t at = 0; at < n_values; at += VALUES) {
+  for (uint64_t at = 0; at < n_values && call->counts_same; at += VALUES) {
     const size_t n_now = n_values - at < VALUES ? (size_t)(n_values - at) : VALUES;
-    stats->n_same += count_same(call, dtype, base + at, out + at, n_now);
-    stats->n_same_f32 += count_same(call, CKPT_F32, base + at, out + at, n_now);
+    const uint64_t n_same_f32 = count_same(call, CKPT_F32, base + at, out + at, n_now);
+    stats->n_same += dtype == CKPT_F32 ? n_same_f32 : count_same(call, dtype, base + at, out + at, n_now);
+    stats->n_same_f32 += n_same_f32;
   }
 }
 
@@ -130,6 +131,16 @@ const ckpt_op ckpt_op_lora = {
 const ckpt_op ckpt_op_dora = {
     .name = "dora", .rule = CKPT_RULE_ROW, .is_rowwise = true, .whole_args = 4, .run = run_dora};
 
+static ckpt_status run_nothing(const ckpt_op_call *call, ckpt_error *err) {
+  (void)call;
+  (void)err;
+  return CKPT_OK;
+}
+
+/* The base of an update, with the arguments of that: a batch has what reads the same. */
+const ckpt_op ckpt_op_unchanged = {
+    .name = "unchanged", .rule = CKPT_RULE_ROW, .is_check = true, .whole_args = 0x55555554, .run = run_nothing};
+
 /* A factor as f32, of these two axes. */
 static ckpt_status factor(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *x, const char *what, uint64_t n_rows,
                           uint64_t n_cols, ckpt_error *err) {
@@ -168,6 +179,30 @@ ckpt_status ckpt_expr_lora_in(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *bas
                          n_args, err));
   memcpy((*out)->args, args, n_args * sizeof *args);
   (*out)->params = params;
+  return CKPT_OK;
+}
+
+/* The update that a node has of a tensor, all of it and in its order; NULL: none. */
+static const ckpt_expr *find_update(const ckpt_expr *node, const ckpt_tensor *tensor) {
+  const ckpt_expr *found = NULL;
+  if (node->op == &ckpt_op_lora || node->op == &ckpt_op_dora) {
+    const ckpt_expr *base = node->args[0];
+    while (ckpt_op_is_cast(base->op) || base->op == &ckpt_op_dequantize) base = base->args[0];
+    return ckpt_expr_tensor(base) == tensor ? node : NULL;
+  }
+  for (uint32_t i = 0; i < node->n_args && found == NULL; i++) found = find_update(node->args[i], tensor);
+  return found;
+}
+
+ckpt_status ckpt_expr_unchanged_in(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *x, const ckpt_expr *updated,
+                                   ckpt_error *err) {
+  const ckpt_tensor *tensor = ckpt_expr_tensor(x);
+  const ckpt_expr *update = tensor == NULL || x->rank != 2 ? NULL : find_update(updated, tensor);
+  *out = x;
+  if (update == NULL) return CKPT_OK;
+  CKPT_TRY(ckpt_expr_new(out, arena, &ckpt_op_unchanged, (ckpt_dtype)x->dtype, x->rank, x->shape, update->n_args, err));
+  memcpy((*out)->args, update->args, update->n_args * sizeof *update->args);
+  (*out)->args[0] = x;
   return CKPT_OK;
 }
 

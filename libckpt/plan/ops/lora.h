@@ -23,6 +23,10 @@ typedef struct ckpt_lora_params {
 ckpt_status ckpt_expr_lora_in(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *base, const ckpt_lora_term *terms,
                               uint32_t n_terms, ckpt_expr *magnitudes, ckpt_dtype dtype, ckpt_error *err);
 
+/* x, which reads a tensor, as it is. Where `updated` has an update of that tensor, its row reads in the same tiles. */
+ckpt_status ckpt_expr_unchanged_in(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *x, const ckpt_expr *updated,
+                                   ckpt_error *err);
+
 /* The dtype of the first of these that a node is made of; NONE without one. */
 ckpt_dtype ckpt_expr_update_dtype(const ckpt_expr *expr);
 

@@ -42,7 +42,9 @@ static ckpt_status set_key(ckpt_index *index, const char *rule, ckpt_error *err)
   const char *equals = strchr(rule, '='), *text;
   const ckpt_value *typed;
   const size_t n_key = equals == NULL ? 0 : (size_t)(equals - rule);
-  if (n_key == 0 || n_key > CKPT_GGUF_MAX_KEY || ckpt_utf8_length(rule, strlen(rule)) != strlen(rule))
+  if (ckpt_utf8_length(rule, strlen(rule)) != strlen(rule))
+    return ckpt_fail_option(err, CKPT_EINVAL, NULL, "set", "'%.100s' is not UTF-8", rule);
+  if (n_key == 0 || n_key > CKPT_GGUF_MAX_KEY)
     return ckpt_fail_option(err, CKPT_EINVAL, NULL, "set", "'%.100s' is no KEY=VALUE", rule);
   char *key = ckpt_arena_text(&index->arena, rule, n_key);
   CKPT_TRY_ALLOC(key, err);

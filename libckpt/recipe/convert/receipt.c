@@ -33,6 +33,7 @@
 #include "libckpt/base/error.h"
 #include "libckpt/base/text.h"
 #include "libckpt/io/stream.h"
+#include "libckpt/plan/ops/lora.h"
 #include "libckpt/recipe/convert/options.h"
 #include "libckpt/recipe/convert/updates.h"
 #include "libckpt/recipe/records/side_sums.h"
@@ -137,6 +138,15 @@ static ckpt_status check_text(const char *text, ckpt_error *err) {
   return ckpt_fail(err, CKPT_EINVAL, text, NULL, "is no UTF-8 text, and a receipt cannot name it");
 }
 
+/* Of the base of a merge: in the same read as the merged tensor of that name. */
+static ckpt_status read_with_update(ckpt_expr **expr, ckpt_plan *plan, const ckpt_convert_request *request,
+                                    const ckpt_tensor *tensor, ckpt_error *err) {
+  if (request->adapters == NULL) return CKPT_OK;
+  const ckpt_tensor *merged = ckpt_index_find(request->from, tensor->name);
+  const ckpt_derivation *derived = merged == NULL ? NULL : merged->record->derived;
+  return derived == NULL ? CKPT_OK : ckpt_expr_unchanged_in(expr, &plan->arena, *expr, derived->expr, err);
+}
+
 /* Rows, written nowhere, of those tensors of an input whose digest no row gives. */
 static ckpt_status add_digests(ckpt_plan *plan, const ckpt_convert_request *request, const ckpt_index *from,
                                const char *include, ckpt_error *err) {
@@ -149,6 +159,7 @@ static ckpt_status add_digests(ckpt_plan *plan, const ckpt_convert_request *requ
     ckpt_expr *expr;
     if (rows[i] != 0 || !ckpt_role_included(include, (ckpt_role)tensor->role, &known)) continue;
     status = ckpt_expr_read(&expr, plan, from, tensor, err);
+    if (status == CKPT_OK) status = read_with_update(&expr, plan, request, tensor, err);
     if (status == CKPT_OK) status = ckpt_plan_add_like(plan, CKPT_NO_SINK, tensor->name, expr, tensor, NULL, err);
   }
   free(rows);

@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
 #include "libckpt/plan/ops/lora.h"
 
@@ -11,6 +12,7 @@ ckpt_status ckpt_updates_ask(ckpt_plan *plan, ckpt_error *err) {
   for (uint32_t i = 0; i < plan->n_rows; i++) {
     ckpt_row *row = &plan->rows[i];
     if (row->sink >= plan->n_outputs || ckpt_expr_update_dtype(row->expr) == CKPT_DTYPE_NONE) continue;
+    plan->counts_same = plan->counts_same || !ckpt_dtype_is_block((ckpt_dtype)row->expr->dtype);
     row->update = ckpt_arena_alloc(&plan->arena, sizeof *row->update);
     CKPT_TRY_ALLOC(row->update, err);
   }

@@ -5,6 +5,7 @@
 #include "tests/libckpt/run/run_testing.h"
 
 extern "C" {
+#include "libckpt/base/backend.h"
 #include "libckpt/index/index.h"
 #include "libckpt/recipe/adapter/adapter.h"
 #include "libckpt/recipe/adapter/names.h"
@@ -117,6 +118,128 @@ TEST_F(Merge, TheOrderOfAdaptersChangesNoByteAndAScaleOfZeroNothing) {
     EXPECT_EQ(first[tensor->name] != same[tensor->name], changed[i]) << tensor->name;
   }
 }
+
+// ---- formulas -------------------------------------------------------------------------------------------------------
+
+// What an adapter makes of a tensor, in f64 and rounded once, by the formulas of docs/merging.md; their sources are
+// PEFT's LoraLayer.get_delta_weight, Embedding, _ConvNd and the DoRA layers (Liu et al. 2024, eq. 5).
+class Oracle {
+ public:
+  Oracle(const ckpt_index *base, const ckpt_index *adapter) : base_(base), adapter_(adapter) {}
+  // Empty where the tensor's update is of a kind that has no module of its own (attention of torch, experts).
+  std::vector<double> operator()(const ckpt_adapter_effect &effect) const {
+    const std::string name = effect.name, module = "base_model.model." + name.substr(0, name.rfind('.'));
+    const ckpt_tensor *tensor = ckpt_index_find(base_, effect.name), *bias = find(module + ".lora_B.bias");
+    std::vector<double> w = doubles(base_, tensor);
+    if (name.substr(name.rfind('.')) == ".bias") {
+      if (bias == nullptr) return {};
+      const std::vector<double> b = doubles(adapter_, bias);
+      for (size_t i = 0; i < w.size(); i++) w[i] += effect.scale * b[i];
+      return w;
+    }
+    const bool is_embedding = find(module + ".lora_embedding_A") != nullptr;
+    const ckpt_tensor *a = find(module + (is_embedding ? ".lora_embedding_A" : ".lora_A.weight"));
+    const ckpt_tensor *b = find(module + (is_embedding ? ".lora_embedding_B" : ".lora_B.weight"));
+    if (a == nullptr || b == nullptr || tensor == nullptr) return {};
+    const std::string leaf = module.substr(module.rfind('.') + 1);
+    const bool is_turned = is_embedding || leaf == "c_attn" || leaf == "c_proj" || leaf == "c_fc";
+    const size_t rank = a->shape[0], out = b->shape[0], in = a->n_elements / rank;
+    const std::vector<double> x = doubles(adapter_, a), y = doubles(adapter_, b);
+    const auto at = [&](size_t o, size_t i) { return is_turned ? i * out + o : o * in + i; };
+    for (size_t o = 0; o < out; o++)
+      for (size_t i = 0; i < in; i++) {
+        double sum = 0;
+        for (size_t k = 0; k < rank; k++) sum += y[o * rank + k] * x[k * in + i];
+        w[at(o, i)] += effect.scale * sum;
+      }
+    const ckpt_tensor *magnitude = find(module + ".lora_magnitude_vector");
+    if (magnitude == nullptr) return w;
+    const std::vector<double> m = doubles(adapter_, magnitude);
+    for (size_t o = 0; o < out; o++) {
+      double squares = 0;
+      for (size_t i = 0; i < in; i++) squares += w[at(o, i)] * w[at(o, i)];
+      for (size_t i = 0; i < in; i++) w[at(o, i)] *= m[o] / std::sqrt(squares);
+    }
+    return w;
+  }
+
+ private:
+  const ckpt_tensor *find(const std::string &name) const {
+    const ckpt_tensor *found = ckpt_index_find(adapter_, name.c_str());
+    return found != nullptr ? found : ckpt_index_find(adapter_, (name + ".weight").c_str());
+  }
+  static std::vector<double> doubles(const ckpt_index *index, const ckpt_tensor *tensor) {
+    if (tensor == nullptr) return {};
+    const std::vector<float> values = Values(index, tensor);
+    return std::vector<double>(values.begin(), values.end());
+  }
+  const ckpt_index *base_, *adapter_;
+};
+
+int64_t OrderedBits(ckpt_dtype dtype, double value) {
+  ckpt_cast_stats stats = {};
+  uint16_t bits = 0;
+  ckpt_backend_reference.cast(dtype, &bits, CKPT_F64, &value, 1, &stats);
+  return (bits & 0x8000) != 0 ? -(bits & 0x7fff) : bits;
+}
+
+class EveryDtype : public Merge, public testing::WithParamInterface<ckpt_dtype> {};
+
+TEST_P(EveryDtype, FormulasAreThoseOfF64RoundedOnce) {
+  const ckpt_dtype dtype = GetParam();
+  const ckpt_cast_rule cast = {nullptr, dtype};
+  size_t n = 0, n_off = 0;
+  for (const std::string kind : {"linear", "rslora", "patterns", "dora", "embedding", "embedding_dora", "gpt2",
+                                 "gpt2_dora", "bias", "layers", "layers_dora"}) {
+    SCOPED_TRACE(kind);
+    Folder folder;
+    const std::string from = kData + kind + "/base", adapter = kData + kind + "/adapter", to = folder / "base";
+    ckpt_convert_options options = {};
+    options.struct_size = sizeof options;
+    options.input = from.c_str();
+    options.output = to.c_str();
+    options.to = "hf";
+    options.casts = &cast;
+    options.n_casts = 1;
+    err_ = {};
+    ASSERT_EQ(ckpt_convert(&options, &err_), CKPT_OK) << text_of(err_);
+    IndexPointer base = Open(to), stored = Open(adapter);
+    options_.tied = "untie";
+    ASSERT_EQ(open_adapters(base.get(), {{adapter.c_str(), 0.75}}), CKPT_OK) << text_of(err_);
+    ckpt_index *opened = nullptr;
+    ASSERT_EQ(ckpt_adapters_merge(&opened, adapters_.get(), &err_), CKPT_OK) << text_of(err_);
+    IndexPointer merged(opened, ckpt_index_free);
+    const Oracle oracle(base.get(), stored.get());
+    ckpt_adapter_effect effect;
+    size_t n_tensors = 0;
+    for (size_t i = 0; ckpt_adapters_effect(adapters_.get(), i, &effect); i++) {
+      const std::vector<double> wanted = oracle(effect);
+      const ckpt_tensor *tensor = ckpt_index_find(merged.get(), effect.name);
+      ASSERT_EQ(tensor->dtype, dtype) << effect.name;
+      const std::vector<float> got = Values(merged.get(), tensor);
+      double largest = 0;
+      for (double value : wanted) largest = std::fmax(largest, std::fabs(value));
+      for (size_t k = 0; k < wanted.size(); k++) {
+        const double value = static_cast<double>(got[k]);
+        if (dtype == CKPT_F32) {
+          ASSERT_NEAR(value, wanted[k], 1e-6 * largest) << effect.name;
+          continue;
+        }
+        const int64_t ulps = OrderedBits(dtype, value) - OrderedBits(dtype, wanted[k]);
+        ASSERT_LE(std::abs(ulps), 1) << effect.name << " " << k;
+        n_off += ulps != 0;
+      }
+      n += wanted.size();
+      n_tensors += !wanted.empty();
+    }
+    EXPECT_NE(n_tensors, 0u);
+  }
+  EXPECT_GE(n, 10000u);
+  EXPECT_LE(static_cast<double>(n_off), 0.001 * static_cast<double>(n)) << n;
+}
+
+INSTANTIATE_TEST_SUITE_P(Adapters, EveryDtype, testing::Values(CKPT_F32, CKPT_F16, CKPT_BF16),
+                         [](const auto &tested) { return std::string(ckpt_dtype_name(tested.param)); });
 
 // ---- what is refused ------------------------------------------------------------------------------------------------
 
@@ -241,6 +364,16 @@ TEST_F(Refused, HostileConfigs) {
   expect(many + "}}", good_, "more than 4096 patterns");
   expect(config_, Saved({{"base_model.model.../../etc/passwd.lora_A.weight", 4, 16}}), "is missing");
   expect(R"({"peft_type":"LORA","r":1e300,"lora_alpha":8})", good_, "has rank 1e+300 here");
+  expect(R"({"peft_type":"LORA","r":-4,"lora_alpha":8})", good_, "r is no positive number");
+  expect(R"({"peft_type":"LORA","r":4,"lora_alpha":"8"})", good_, "lora_alpha is missing or no number");
+  write(R"({"peft_type":"LORA","r":4,"lora_alpha":-8})", good_);  // subtracts, as in PEFT
+  ASSERT_EQ(open_written(), CKPT_OK) << text_of(err_);
+  ckpt_adapter_effect effect;
+  ASSERT_TRUE(ckpt_adapters_effect(adapters_.get(), 0, &effect));
+  EXPECT_EQ(effect.scale, -2);
+  write(config_, good_);
+  ASSERT_EQ(truncate((folder_ / "adapter/adapter_config.json").c_str(), 100 << 20), 0);
+  EXPECT_EQ(open_written(), CKPT_ELIMIT) << text_of(err_);
 }
 
 TEST_F(Refused, TwoAdaptersThatReplaceOneTensorDifferently) {

@@ -154,7 +154,7 @@ TEST_F(Convert, OptionsWithoutAUseAreRefused) {
   ask({{"zstd_level", 3}});
   refuse("o.safetensors", "zstd_level: safetensors has no such option (dcp has)");
   options_.shard_size = 10;
-  refuse("o.safetensors", "shard_size: it cuts a folder's files, and this is one file (output=FOLDER)");
+  refuse("o.safetensors", "shard_size: it cuts a folder's files, and this is one file (output=FOLDER/)");
   ask({{"external_data", 1}});
   refuse("o.safetensors", "external_data: safetensors has no such option (onnx has)");
   ask({{"external_data", 1}});

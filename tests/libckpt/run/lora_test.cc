@@ -162,7 +162,7 @@ TEST_F(Lora, SaysWhatAnUpdateDid) {
       ckpt_plan_free(plan_);
       sinks_.clear();
       ASSERT_EQ(ckpt_plan_new(&plan_, nullptr), CKPT_OK);
-      plan_->wants_updates = true;
+      plan_->wants_updates = plan_->counts_same = true;
       const uint64_t n_before = bytes_read();
       ckpt_expr *merged = nullptr;
       const ckpt_lora_term term = {read("b"), read("a"), 0.0009765625f};

@@ -25,6 +25,11 @@ try convert fp8.safetensors -o z.safetensors --dtype 'plain=bf16'
 try convert fp8.safetensors -o as-stored.safetensors
 ckpt ls z.safetensors
 
+# An infinity that the target has not is lost, whatever stands in its place.
+python3 $DATA/../tools/tiny.py infinite.safetensors 'w F32 2 1,inf'
+for dtype in f8_e4m3 f8_e4m3fnuz f8_e8m0; do try convert infinite.safetensors -o i.safetensors --dtype $dtype; done
+try convert infinite.safetensors -o i.safetensors --dtype f8_e5m2
+
 # Values that become zero are counted and said; a tensor of which nothing else is left is refused.
 lost() { ckpt "$@" 2>&1 | grep "underflow\|ckpt"; }
 python3 $DATA/../tools/tiny.py small.safetensors 'a F32 4 1,1e-9,-1e-9,0' 'b F32 3 1,1e-12,2' 'z F32 2 0'

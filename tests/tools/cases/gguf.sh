@@ -19,6 +19,7 @@ try verify set.gguf --receipt r.json --quiet
 try convert every-type.gguf -o cast.gguf --set value.u8=256
 try convert every-type.gguf -o cast.gguf --set general.alignment=12
 try convert every-type.gguf -o cast.gguf --set split.count=2
+try convert every-type.gguf -o cast.gguf --set "general.name=$(printf '\377')"
 try convert every-type.gguf -o cast.gguf --remove nothing
 try convert every-type.gguf -o cast.gguf --dtype f16 --quiet
 try convert every-type.gguf -o no.safetensors

@@ -23,6 +23,8 @@ ckpt logits models/gpt2 --ids 1,2 -o plan.safetensors --plan | tail -3
 ls plan.safetensors 2>&1
 try logits models/gpt2 -o out.safetensors
 try logits models/gpt2 --ids 1 -f ids.jsonl -o out.safetensors
+try logits models/gpt2 --ids 1 -o out.foo
+try logits models/gpt2 --ids 1 -o out.onnx
 try logits models/gpt2 --ids 1,,2 -o out.safetensors
 try logits models/gpt2 --ids 1,61 -o out.safetensors
 try logits models/gpt2 --ids 99999999999 -o out.safetensors
@@ -32,6 +34,9 @@ printf '{"input_ids": []}\n' > empty.jsonl
 printf '{"input_ids": [1]}\n{"ids": [1]}\n' > other.jsonl
 printf '{"input_ids": [1, -2]}\n' > negative.jsonl
 printf '\n' > none.jsonl
+mkfifo fifo
+try logits models/gpt2 -f fifo -o out.safetensors # nobody writes to it
+rm fifo
 for name in empty other negative none absent; do try logits models/gpt2 -f $name.jsonl -o out.safetensors; done
 try logits models/gpt2/model.safetensors --ids 1 -o out.safetensors
 try logits models/gpt2/model.safetensors --like models/llama --ids 1 -o out.safetensors

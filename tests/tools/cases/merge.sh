@@ -20,6 +20,8 @@ ckpt convert $base -o half --dtype bf16 --quiet >/dev/null && ckpt merge half --
 ckpt merge half --adapter $lora=0.01 -o small --force --json --quiet | grep -o '"update":.*q_proj[^}]*}' | head -c 420; echo
 try merge --adapter $lora -o own.safetensors
 try merge $base --adapter $lora=0 -o zero.safetensors
+try merge $base --adapter $lora=nan -o zero.safetensors
+try hash $base --adapter $lora=1,5
 try hash $base
 try merge $base --adapter $lora=0.5 --adapter a/patterns/adapter -o one.safetensors
 try merge $base --adapter a/patterns/adapter --adapter $lora=0.5 -o other.safetensors

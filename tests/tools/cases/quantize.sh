@@ -91,6 +91,9 @@ try quantize every-type.gguf -o no.gguf --type Q8_0
 try quantize model.gguf -o no.gguf --type Q8_0 --output-tensor-type i32
 rm every-type.gguf
 ls
+# rows that give the output's digest are none of a receipt
+ckpt quantize model.gguf -o no.gguf --type Q8_0 --plan | grep -c 'digest'
+ckpt quantize model.gguf -o no.gguf --type Q8_0 --plan --receipt no.json | grep 'digest'
 # shards are a folder's
 try quantize model.gguf -o no.gguf --type Q8_0 --shard-size 200K
 try quantize model.gguf -o no/ --type Q8_0

@@ -19,7 +19,8 @@ ckpt detokenize --model "$model" --json 127 102
 ckpt tokenize --model "$model" -f lines.txt --plan; ckpt detokenize --model "$model" 5 --plan
 for bad in "tokenize --model $model" "tokenize --model $model x -f lines.txt" "tokenize --model $model x --lines" \
     "tokenize --model llama-tiny x" "tokenize --model lines.txt x" "tokenize x" "detokenize --model $model 5000" \
-    "detokenize --model $model 1x" "tokenize --model $model -f none.txt"; do
+    "detokenize --model $model 1x" "tokenize --model $model -f none.txt" "tokenize --model $model -f /dev/zero" \
+    "tokenize --model $model -f llama-tiny"; do
   # shellcheck disable=SC2086
   ckpt $bad; echo "exit $?"
 done

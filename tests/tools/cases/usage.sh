@@ -12,6 +12,8 @@ try lst
 try frobnicate
 try merge base --adapter x
 try help mrege
+try help --man --markdown
+try --help mrege
 try help merge
 try ls
 try ls a b
