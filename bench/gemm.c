@@ -5,8 +5,8 @@
  * Runs a forward and a training pass of GPT-2 124M, or of a Llama of 100M, with random weights, and then the products
  * of that pass alone: the same shapes, cut the same way, by the same library and threads; attention's products over the
  * causal half are among them, as products of heads. Prints tokens a second and the share, of time and of processor time
- * (which others on the machine disturb less). Best of PASSES (3). Products of bf16 that oneDNN is given as rounded f32
- * are replayed as those of f32, without the rounding. */
+ * (which others on the machine disturb less), and the processor time of the products. Best of PASSES (3). Products of
+ * bf16 that oneDNN is given as rounded f32 are replayed as those of f32, without the rounding. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -110,9 +110,9 @@ static void measure(ckpt_executor *x, ckpt_device *device, const ckpt_model *mod
     if (i > 0) take(&alone, begin);
   }
   const double n_tokens = (double)batch->n_rows * batch->length;
-  printf("%-20s %8.1f tokens/s, products alone %8.1f, share %.3f (%.3f)\n",
+  printf("%-20s %8.1f tokens/s, products alone %8.1f, share %.3f (%.3f), %.3f s of processors\n",
          is_training ? "forward and backward" : "forward", n_tokens / pass.time, n_tokens / alone.time,
-         alone.time / pass.time, alone.processor / pass.processor);
+         alone.time / pass.time, alone.processor / pass.processor, alone.processor);
 }
 
 int main(int argc, char **argv) {
@@ -120,9 +120,8 @@ int main(int argc, char **argv) {
   const char *config = strcmp(argv[1], "gpt2") == 0 ? gpt2 : llama;
   const uint32_t rows = (uint32_t)strtoul(argv[2], NULL, 10), length = (uint32_t)strtoul(argv[3], NULL, 10);
   const int n_passes = argc > 5 ? (int)strtol(argv[5], NULL, 10) : 3;
-  const ckpt_model_options model_options = {.struct_size = sizeof model_options,
-                                            .needs_backward = true,
-                                            .is_bf16 = argc > 6 && strcmp(argv[6], "bf16") == 0};
+  const ckpt_model_options model_options = {
+      .struct_size = sizeof model_options, .needs_backward = true, .is_bf16 = argc > 6 && strcmp(argv[6], "bf16") == 0};
   ckpt_model *model;
   ckpt_device *device;
   ckpt_executor *x;

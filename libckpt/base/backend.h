@@ -82,7 +82,7 @@ struct ckpt_backend {
                    const float *importance);
   /* Whole blocks of a block type to f32, exactly. */
   void (*dequantize)(ckpt_dtype dtype, float *dst, const void *src, size_t n_elements);
-  /* Each element sums k in order, without contraction. */
+  /* Each element sums k in order, each step with one rounding (fma). */
   void (*product)(const ckpt_product *p);
   /* out = base + sum over updates of scale * product: k in order, no contraction, updates added up in their order from
    * zero before the base is. kernels/ref/lora says in which order squares are summed up. */

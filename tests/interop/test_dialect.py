@@ -4,16 +4,19 @@ what comes back."""
 import math
 import os
 import re
+import shutil
 import subprocess
 
 import command
 from command import TESTS, ckpt
 
-command.need("torch", "transformers")
+command.need("torch", "transformers", "safetensors")
 import torch  # noqa: E402
+import torch.distributed.checkpoint  # noqa: E402
 import transformers as hf  # noqa: E402
 from transformers import (AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel, LlamaConfig,  # noqa: E402
                           LlamaForCausalLM)
+from safetensors.torch import load_file  # noqa: E402
 
 PRESETS = ["Q8_0", "Q4_K_M", "Q3_K_S", "IQ4_XS"]
 
@@ -65,6 +68,30 @@ def test_logits_come_back(folder):
         assert torch.equal(ours, theirs), name
         digests = {ckpt("hash", x, "--cast", "f32").split()[0] for x in (path, made, back)}
         assert len(digests) == 1, (name, digests)
+
+
+def test_names_of_state_dicts_become_the_same_gguf(folder):
+    """What a run saves since transformers 5: Mixtral's experts joined, the head of GPT-NeoX called otherwise. Both the
+    folder that such a save is, and a DCP save with the config of --like."""
+    n = 0
+    for name, model in models():
+        if name not in ("mixtral", "gpt-neox"):
+            continue
+        path, saved, dcp = (os.path.join(folder, name + ending) for ending in ("", "-state", "-dcp"))
+        model.save_pretrained(path)
+        state = model.state_dict()
+        os.mkdir(saved)
+        torch.save(state, os.path.join(saved, "pytorch_model.bin"))
+        shutil.copy(os.path.join(path, "config.json"), saved)
+        torch.distributed.checkpoint.save({"model": state}, checkpoint_id=dcp, no_dist=True)
+        assert set(state) != set(load_file(os.path.join(path, "model.safetensors")))
+        digests = set()
+        for source, more in ((path, ()), (saved, ()), (dcp, ("--like", path))):
+            ckpt("convert", source, "-o", source + ".gguf", *more)
+            digests.add(ckpt("hash", source + ".gguf").split()[0])
+        assert len(digests) == 1, (name, digests)
+        n += 1
+    assert n == 2
 
 
 def test_presets_are_those_of_llama_quantize(folder):

@@ -422,6 +422,130 @@ def check_quantize(base):
         os.remove(path)
 
 
+def check_experts(base):
+    """Two layers of Mixtral's shape, an eighth as wide without CKPT_TEST_FULL, become a stack of experts in two presets,
+    one of them with importance: from files of one expert each, and from GGUF."""
+    width, ffn, n_experts, memory = (4096, 14336, 8, 128) if FULL else (512, 1024, 8, 16)
+    folder, imatrix = os.path.join(base, "mixtral"), os.path.join(base, "imatrix.gguf")
+    tensors = [("model.embed_tokens", (256, width)), ("lm_head", (256, width)), ("model.norm", (width,))]
+    sums = {}
+    for layer in range(2):
+        of = "model.layers.%d." % layer
+        tensors += [(of + "self_attn." + name, shape) for name, shape in (
+            ("q_proj", (width, width)), ("k_proj", (width // 4, width)), ("v_proj", (width // 4, width)),
+            ("o_proj", (width, width)))]
+        tensors += [(of + name, (width,)) for name in ("input_layernorm", "post_attention_layernorm")]
+        tensors += [(of + "block_sparse_moe.gate", (n_experts, width))]
+        tensors += [(of + "block_sparse_moe.experts.%d.%s" % (e, name), shape) for e in range(n_experts)
+                    for name, shape in (("w1", (ffn, width)), ("w2", (width, ffn)), ("w3", (ffn, width)))]
+        sums.update({"blk.%d.ffn_%s_exps.weight" % (layer, name): (n, n_experts) for name, n in (
+            ("gate", width), ("down", ffn), ("up", width))})
+        sums.update({"blk.%d.%s.weight" % (layer, name): (width, 1) for name in (
+            "attn_q", "attn_k", "attn_v", "attn_output")})
+    os.mkdir(folder)
+    header, at = {}, 0
+    for name, shape in tensors:
+        end = at + 2 * math.prod(shape)
+        header[name + ".weight"] = {"dtype": "BF16", "shape": shape, "data_offsets": [at, end]}
+        at = end
+    text = json.dumps(header).encode()
+    with open(os.path.join(folder, "model.safetensors"), "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text)
+        f.truncate(8 + len(text) + at)
+    config = {"model_type": "mixtral", "architectures": ["MixtralForCausalLM"], "vocab_size": 256, "hidden_size": width,
+              "intermediate_size": ffn, "num_hidden_layers": 2, "num_attention_heads": 32, "num_key_value_heads": 8,
+              "num_local_experts": n_experts, "num_experts_per_tok": 2, "max_position_embeddings": 4096,
+              "rms_norm_eps": 1e-5, "rope_theta": 1e6, "hidden_act": "silu", "tie_word_embeddings": False}
+    with open(os.path.join(folder, "config.json"), "w") as f:
+        json.dump(config, f)
+    parts = [(name + end, (n, m) if end == ".in_sum2" else (1, m)) for name, (n, m) in sums.items()
+             for end in (".in_sum2", ".counts")]
+    table, at = b"", 0
+    for name, (n, m) in parts:
+        table += struct.pack("<Q", len(name)) + name.encode() + struct.pack("<IQQIQ", 2, n, m, 0, at)
+        at += -(-4 * n * m // 32) * 32
+    with open(imatrix, "wb") as f:
+        f.write(b"GGUF" + struct.pack("<IQQ", 3, len(parts), 0) + table)
+        f.write(bytes(-f.tell() % 32))
+        for _, (n, m) in parts:
+            f.write(struct.pack("<f", 1) * (n * m) + bytes(-4 * n * m % 32))
+    limit, options = memory * MIB + ALLOWED, ("--quiet", "--memory", "%dM" % memory, "--imatrix", imatrix)
+    types = ("--type", "Q8_0", "--type", "Q4_K_M")
+    out, gguf = os.path.join(base, "out-{type}.gguf"), os.path.join(base, "mixtral.gguf")
+    measure("experts to two presets", limit, "quantize", folder, "-o", out, *types, *options)
+    measure("experts to GGUF", limit, "convert", folder, "-o", gguf, *options[:3])
+    shutil.rmtree(folder)
+    measure("experts in GGUF to two presets", limit, "quantize", gguf, "-o", out, *types, *options, "--force")
+    for path in (gguf, imatrix, *(out.replace("{type}", kind) for kind in types[1::2])):
+        os.remove(path)
+
+
+def write_tokenizer(folder, n_tokens, n_merges):
+    """A copy of a small Llama with so many tokens, of which each but the bytes is two others, and more merges."""
+    shutil.copytree(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../data/dialect/llama-tied"), folder)
+    path, weights = (os.path.join(folder, name) for name in ("tokenizer.json", "model.safetensors"))
+    with open(path) as f:
+        tokenizer = json.load(f)
+    vocab, merges = tokenizer["model"]["vocab"], tokenizer["model"]["merges"]
+    letters = [token for token in vocab if len(token) == 1][:64]
+    pairs = [a + b for a in letters for b in letters]
+    for left, right in [tuple(pair) for pair in pairs] + [(pair, a) for pair in pairs for a in letters]:
+        if len(vocab) < n_tokens and left + right not in vocab:
+            vocab[left + right] = len(vocab)
+            merges.append([left, right])
+    for token in list(vocab):
+        if len(token) == 3 and token[1:] in vocab and len(merges) < n_merges:
+            merges.append([token[0], token[1:]])
+    with open(path, "w") as f:
+        json.dump(tokenizer, f, ensure_ascii=False)
+    with open(os.path.join(folder, "config.json")) as f:
+        config = json.load(f)
+    with open(os.path.join(folder, "config.json"), "w") as f:
+        json.dump(dict(config, vocab_size=n_tokens), f)
+    with open(weights, "rb") as f:
+        header = json.loads(f.read(int.from_bytes(f.read(8), "little")))
+    at = 0
+    for name, tensor in header.items():
+        if name != "__metadata__":
+            begin, end = tensor["data_offsets"]
+            n = end - begin
+            if name == "model.embed_tokens.weight":
+                n = n // tensor["shape"][0] * n_tokens
+                tensor["shape"][0] = n_tokens
+            tensor["data_offsets"] = [at, at + n]
+            at += n
+    text = json.dumps(header).encode()
+    with open(weights, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text)
+        f.truncate(8 + len(text) + at)
+    return len(vocab) == n_tokens and len(merges) == n_merges
+
+
+def check_tokenizer(base):
+    """262,144 tokens and 500,000 merges on the way to GGUF and back; --plan counts what GGUF has of them."""
+    folder, gguf, back = (os.path.join(base, name) for name in ("tokens", "tokens.gguf", "back"))
+    child = os.fork()  # other children begin with this script's size
+    if child == 0:
+        os._exit(0 if write_tokenizer(folder, 262_144, 500_000) else 1)
+    if os.waitpid(child, 0)[1] != 0:
+        problems.append("no such tokenizer was written")
+        return
+    limit, options = 16 * MIB + ALLOWED, ("--quiet", "--memory", "16M")
+    planned = planned_bytes("convert", folder, "-o", gguf, *options[1:])
+    measure("262,144 tokens: to GGUF", limit, "convert", folder, "-o", gguf, *options)
+    n_metadata = 0
+    with open(gguf, "rb") as f:  # bit by bit: children begin with this script's size; a norm is in the table of tensors
+        while b"_norm.weight" not in f.read(1 << 16) and n_metadata < 1 << 30:
+            n_metadata += 1 << 16
+    if n_metadata < 9 * MIB or planned < n_metadata:
+        problems.append("262,144 tokens: %d bytes are planned, %d of them metadata" % (planned, n_metadata))
+    measure("262,144 tokens: back", limit, "convert", gguf, "-o", back, *options)
+    measure("262,144 tokens: quantize", limit, "quantize", folder, "-o", gguf, "--type", "Q8_0", "--force", *options)
+    for path in (folder, back):
+        shutil.rmtree(path)
+    os.remove(gguf)
+
+
 def check_graph(base):
     """Of an ONNX model neither data nor graph are held: 200 MB inside or outside, beside 100 MB of other fields."""
     model, out = (os.path.join(base, name) for name in ("large.onnx", "out.onnx"))
@@ -560,7 +684,8 @@ def check_refusal(base):
 def main():
     with tempfile.TemporaryDirectory(prefix="ckpt-memory-") as base:
         for part in (check_budgets, check_growth, check_tensors, check_chunks, check_zero, check_pickles, check_scan,
-                     check_hostile, check_metadata, check_graph, check_fields, check_quantize, check_adapter, check_listing, check_models,
+                     check_hostile, check_metadata, check_tokenizer, check_graph, check_fields, check_quantize,
+                     check_experts, check_adapter, check_listing, check_models,
                      check_refusal):
             part(base)
     for problem in problems:

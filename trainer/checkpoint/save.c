@@ -15,13 +15,11 @@
 #include "libckpt/base/text.h"
 #include "libckpt/recipe/convert/convert.h"
 
-#define SAVE_MEMORY (UINT64_C(64) << 20)
-
 ckpt_status ckpt_save(const ckpt_save_request *r, ckpt_digest *digest, ckpt_error *err) {
   ckpt_error own = {0};
   if (err == NULL) err = &own; /* other ranks want to know */
   const ckpt_run_options run = {
-      .struct_size = sizeof run, .memory = SAVE_MEMORY, .n_threads = r->n_threads, .group = r->group};
+      .struct_size = sizeof run, .memory = CKPT_SAVE_MEMORY, .n_threads = r->n_threads, .group = r->group};
   const ckpt_convert_options options = {.struct_size = sizeof options, .include = r->include, .run = &run};
   const ckpt_format_value stage = {"stage", r->stage};
   const ckpt_convert_target target = {

@@ -4,6 +4,9 @@
 
 #include "libckpt/index/index.h"
 
+/* Memory that writing takes on each rank, at most. */
+#define CKPT_SAVE_MEMORY (UINT64_C(64) << 20)
+
 typedef struct ckpt_save_request {
   const ckpt_index *state;
   const char *path;        /* of the folder or file that appears whole or not at all */

@@ -44,7 +44,8 @@ typedef struct ckpt_job {
   int log;           /* descriptor of log.jsonl */
   char *checkpoints; /* JSON of those this run wrote, for run.json */
   bool save_failed;  /* a checkpoint, or a line of the log, is not there */
-  bool is_unsaved;   /* the last checkpoint is not there */
+  double save_seconds;
+  bool is_unsaved; /* the last checkpoint is not there */
 } ckpt_job;
 
 /* One rank. */

@@ -266,6 +266,7 @@ ckpt_status ckpt_job_write_results(ckpt_job *job, const ckpt_rank *rank, double 
   json_object_set_new(results, "train_samples_per_second",
                       number(seconds > 0 ? here * (double)rank->state.batch / seconds : 0));
   json_object_set_new(results, "train_steps_per_second", number(seconds > 0 ? here / seconds : 0));
+  json_object_set_new(results, "save_runtime", number(job->save_seconds));
   json_object_set_new(results, "skipped_steps", json_integer((json_int_t)rank->state.n_skipped));
   if (!isnan(rank->state.best_metric)) json_object_set_new(results, "best_metric", number(rank->state.best_metric));
   const ckpt_status status = replace_file(job, "train_results.json", results, err);

@@ -1,8 +1,10 @@
 /* plan.c - `--plan`: what a run would take, before anything of it is there. */
+#include <string.h>
 #include <unistd.h>
 
 #include "libckpt/base/error.h"
 #include "libckpt/base/text.h"
+#include "trainer/checkpoint/save.h"
 #include "trainer/loop/job.h"
 
 static uint64_t available_bytes(void) {
@@ -39,6 +41,14 @@ static ckpt_status plan_executor(ckpt_executor_memory *out, const ckpt_job *job,
   return ckpt_executor_plan(out, job->model, &options, err);
 }
 
+/* What writing takes: of each rank its part of a checkpoint, of the first one the final model. */
+static uint64_t save_bytes(const ckpt_job *job, const ckpt_sharded_memory *m, uint32_t rank) {
+  const bool saves = strcmp(job->arguments->save_strategy, "no") != 0;
+  uint64_t n = saves ? m->weights + m->moments : 0;
+  if (rank == 0 && n < job->trained->n_flat * sizeof(float)) n = job->trained->n_flat * sizeof(float);
+  return n < CKPT_SAVE_MEMORY ? n : CKPT_SAVE_MEMORY;
+}
+
 /* Of an adapter: what is trained, and what is not. */
 static void report_frozen(const ckpt_job *job) {
   const ckpt_lora *l = job->lora;
@@ -70,20 +80,22 @@ ckpt_status ckpt_job_plan(const ckpt_job *job, ckpt_error *err) {
   for (uint32_t r = 0; r < n_ranks; r++) {
     ckpt_sharded_memory m;
     ckpt_sharded_plan(&m, job->trained, stage, job->lora == NULL, r, n_ranks);
+    const uint64_t saving = save_bytes(job, &m, r);
     if (job->lora != NULL) { /* the model's weights; where some run merged, those and their gradients */
       const uint64_t base = job->model->n_flat * sizeof(float);
       m.weights += job->lora->n_merged == 0 ? base : 2 * base;
       m.gradients += job->lora->n_merged == 0 ? 0 : base;
     }
-    const uint64_t sum = m.weights + m.gradients + m.moments + m.summed + activations.arena + activations.state;
+    const uint64_t active = activations.arena + activations.state;
+    const uint64_t sum = m.weights + m.gradients + m.moments + m.summed + active + saving;
     total += sum;
     ckpt_job_report(
         job, CKPT_REPORT_LINE,
         "rank %u: %s: weights %s, gradients %s, optimizer %s, activations %s (batches of %llu rows, at most "
-        "%u tokens each)",
+        "%u tokens each), saving %s",
         r, ckpt_text_size(sum, size[0]), ckpt_text_size(m.weights, size[1]),
         ckpt_text_size(m.gradients + m.summed, size[2]), ckpt_text_size(m.moments, size[3]),
-        ckpt_text_size(activations.arena + activations.state, size[4]), (unsigned long long)job->order.batch, length);
+        ckpt_text_size(active, size[4]), (unsigned long long)job->order.batch, length, ckpt_text_size(saving, size[5]));
   }
   ckpt_job_report(job, CKPT_REPORT_LINE, "a step: each rank receives %s over %s",
                   ckpt_text_size(communicated(job), size[5]), stage == 0 ? "dp_replicate" : "dp_shard");

@@ -141,6 +141,7 @@ ckpt_status ckpt_rank_save(ckpt_rank *r, ckpt_error *err) {
   double exists = access(path, F_OK) == 0;
   CKPT_TRY(ckpt_collective_sum(r->collective, &exists, 1, err));
   const bool is_staged = strchr(formats, ',') != NULL || strcmp(formats, "torch") == 0;
+  const double begin = ckpt_seconds();
   ckpt_status status = exists != 0
                            ? ckpt_fail(&why, CKPT_EEXIST, path, NULL, "it is there, and this run did not write it")
                        : is_staged ? write_several(r, path, formats, &digest, &why)
@@ -151,6 +152,7 @@ ckpt_status ckpt_rank_save(ckpt_rank *r, ckpt_error *err) {
   }
   if (status == CKPT_ECANCELED) return ckpt_fail(err, status, NULL, NULL, "%s", why.message);
   if (r->collective->rank == 0) job->is_unsaved = status != CKPT_OK;
+  if (r->collective->rank == 0) job->save_seconds += ckpt_seconds() - begin;
   if (status != CKPT_OK && r->collective->rank == 0) {
     job->save_failed = true;
     ckpt_job_report(job, CKPT_REPORT_WARNING, "the checkpoint of step %llu is not written, training goes on: %s",

@@ -11,8 +11,7 @@ typedef __m512d vd;
 TARGET static inline vd vd_set(double x) { return _mm512_set1_pd(x); }
 TARGET static inline vd vd_load(const double *x) { return _mm512_loadu_pd(x); }
 TARGET static inline void vd_store(double *x, vd v) { _mm512_storeu_pd(x, v); }
-TARGET static inline vd vd_add(vd a, vd b) { return _mm512_add_pd(a, b); }
-TARGET static inline vd vd_mul(vd a, vd b) { return _mm512_mul_pd(a, b); }
+TARGET static inline vd vd_fma(vd a, vd b, vd c) { return _mm512_fmadd_pd(a, b, c); }
 
 #include "kernels/cpu/product/lanes.h"
 

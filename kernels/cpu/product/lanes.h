@@ -1,5 +1,5 @@
 /* lanes.h - products with vectors across the columns of b, for the file that includes it; equal to the reference bit
- * for bit, since every element has its own chain of sums, k in order. The compiler must not contract products.
+ * for bit, since every element has its own chain of fused sums, k in order.
  *
  * That file has vd (a vector of WIDTH f64), TARGET, and the size of a block in registers: ROWS x VECTORS. Of a and b
  * the parts that meet are packed: STEPS of b's rows, which the nearest cache holds while BLOCK_ROWS rows of a pass. */
@@ -23,7 +23,7 @@ TARGET ALWAYS_INLINE static inline void multiply(double *c, size_t c_row, const 
     for (size_t v = 0; v < VECTORS; v++) row[v] = vd_load(b + k * SPAN + v * WIDTH);
     for (size_t i = 0; i < n; i++) {
       const vd factor = vd_set(a[i * STEPS + k]);
-      for (size_t v = 0; v < VECTORS; v++) sums[i][v] = vd_add(sums[i][v], vd_mul(factor, row[v]));
+      for (size_t v = 0; v < VECTORS; v++) sums[i][v] = vd_fma(factor, row[v], sums[i][v]);
     }
   }
   for (size_t i = 0; i < n; i++)

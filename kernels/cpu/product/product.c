@@ -7,7 +7,7 @@ static const ckpt_product_level reference = {.name = "reference", .run = ckpt_pr
 const ckpt_product_level *ckpt_product_level_at(size_t i) {
   const ckpt_product_level *levels[3] = {&reference};
   size_t n = 1;
-  if (__builtin_cpu_supports("avx2")) levels[n++] = &ckpt_product_avx2;
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) levels[n++] = &ckpt_product_avx2;
   if (__builtin_cpu_supports("avx512f")) levels[n++] = &ckpt_product_avx512;
   return i < n ? levels[i] : NULL;
 }

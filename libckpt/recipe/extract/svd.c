@@ -23,7 +23,7 @@ enum {
 };
 
 #define KEY UINT64_C(0x636b70742f6c6f72) /* of the random words */
-#define TOLERANCE 3e-4                   /* by which what is not captured has to shrink for another pass */
+#define TOLERANCE 2e-4                   /* by which what is not captured has to shrink for another pass */
 
 /* ---- products ---------------------------------------------------------------------------------------------------- */
 
@@ -85,7 +85,6 @@ typedef struct block {
   size_t n;                     /* vectors */
   double *left, *right, *basis; /* of the rows, of the columns, and the latter orthonormal */
   double *columns;              /* of either */
-  double captured;              /* squares of right */
   size_t n_basis;
 } block;
 
@@ -141,26 +140,8 @@ static void pass(block *b) {
   apply(b, b->left, b->basis, b->n, false);
   b->n = ckpt_orthonormalize(b->left, b->n, r->n_rows);
   apply(b, b->right, b->left, b->n, true);
-  b->captured = 0;
-  for (size_t i = 0; i < b->n; i++)
-    b->captured += ckpt_dot(b->right + i * r->n_columns, b->right + i * r->n_columns, r->n_columns);
   memcpy(b->basis, b->right, b->n * r->n_columns * sizeof *b->basis);
   b->n_basis = ckpt_orthonormalize(b->basis, b->n, r->n_columns);
-}
-
-/* Passes until what is not captured no longer shrinks. */
-static ckpt_status converge(block *b, ckpt_error *err) {
-  const double squares = b->request->squares;
-  double before = INFINITY;
-  for (int i = 0; i < MAX_PASSES; i++) {
-    CKPT_TRY(ckpt_check_cancel(b->request->run, "cancelled", err));
-    pass(b);
-    const double rest = squares - b->captured;
-    if (!(rest > 1e-15 * squares) || before - rest <= TOLERANCE * rest) return CKPT_OK;
-    before = rest;
-    b->n = b->n_basis;
-  }
-  return CKPT_OK;
 }
 
 /* ---- the small matrix -------------------------------------------------------------------------------------------- */
@@ -177,6 +158,33 @@ static ckpt_status decompose(double **out, const block *b, ckpt_error *err) {
   }
   ckpt_jacobi(rows, b->n_basis, b->n, b->n_basis);
   *out = rows;
+  return CKPT_OK;
+}
+
+/* Squares that the rows have which will be kept: of energy, which asks for no number of them, all. */
+static double squares_kept(const block *b, const double *rows) {
+  const size_t width = b->n + b->n_basis, rank = b->request->rank;
+  double sum = 0;
+  for (size_t i = 0; i < b->n_basis && (rank == 0 || i < rank); i++)
+    sum += ckpt_dot(rows + i * width, rows + i * width, b->n);
+  return sum;
+}
+
+/* Passes until what the kept rows of the small matrix leave no longer shrinks; *rows is that matrix. */
+static ckpt_status converge(double **rows, block *b, ckpt_error *err) {
+  const double squares = b->request->squares;
+  double before = INFINITY;
+  for (int i = 0; i < MAX_PASSES; i++) {
+    CKPT_TRY(ckpt_check_cancel(b->request->run, "cancelled", err));
+    if (i != 0) b->n = b->n_basis;
+    pass(b);
+    free(*rows);
+    *rows = NULL;
+    CKPT_TRY(decompose(rows, b, err));
+    const double rest = squares - squares_kept(b, *rows);
+    if (!(rest > 1e-15 * squares) || before - rest <= TOLERANCE * rest) return CKPT_OK;
+    before = rest;
+  }
   return CKPT_OK;
 }
 
@@ -233,10 +241,9 @@ static ckpt_status try_block(bool *is_done, ckpt_svd *out, block *b, size_t n_kn
   CKPT_TRY(reserve(b, n, err));
   draw(b, n_known, n);
   b->n = n;
-  CKPT_TRY(converge(b, err));
-  CKPT_TRY(decompose(&rows, b, err));
-  const size_t rank = count_kept(is_done, rows, b);
-  ckpt_status status = *is_done ? take(out, b, rows, rank, err) : CKPT_OK;
+  ckpt_status status = converge(&rows, b, err);
+  const size_t rank = status == CKPT_OK ? count_kept(is_done, rows, b) : 0;
+  if (status == CKPT_OK && *is_done) status = take(out, b, rows, rank, err);
   free(rows);
   return status;
 }

@@ -2,6 +2,7 @@
 // bit, whatever the shape and the strides.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <random>
 #include <vector>
@@ -55,8 +56,8 @@ TEST_P(Product, SumsInOrder) {
   for (size_t i = 0; i < s.m; i++)
     for (size_t j = 0; j < s.n; j++)
       for (size_t k = 0; k < s.k; k++) {
-        const double product = a[s.is_transposed ? k * s.m + i : i * s.k + k] * b[k * s.n + j];
-        wanted[i * (s.n + 3) + j] += product;
+        double &sum = wanted[i * (s.n + 3) + j];
+        sum = std::fma(a[s.is_transposed ? k * s.m + i : i * s.k + k], b[k * s.n + j], sum);
       }
   EXPECT_EQ(memcmp(c.data(), wanted.data(), 8 * c.size()), 0);
 }
