@@ -73,12 +73,13 @@ done:
   return status;
 }
 
-/* The base's digest, which ckpt-train records beside an adapter. What is no such record says nothing. */
+/* The base's digest, which ckpt-train records beside an adapter. What is no such record says nothing, and an adapter
+ * that was opened before is not for merging. */
 static ckpt_status read_base(ckpt_opened_adapter *out, ckpt_error *err) {
   const ckpt_side_file *side = ckpt_index_side_file(out->index, "run.json");
   const char *text;
   ckpt_config *config;
-  if (side == NULL || side->n_bytes > CKPT_CONFIG_MAX_BYTES) return CKPT_OK;
+  if (out->opened == NULL || side == NULL || side->n_bytes > CKPT_CONFIG_MAX_BYTES) return CKPT_OK;
   CKPT_TRY(ckpt_index_side_text(out->opened, side, CKPT_CONFIG_MAX_BYTES, &text, err));
   if (ckpt_config_parse(&config, text, side->n_bytes, NULL, NULL) != CKPT_OK) return CKPT_OK;
   out->has_base = ckpt_config_text(config, "base_digest", &text) && ckpt_digest_parse(text, &out->base);

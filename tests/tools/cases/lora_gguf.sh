@@ -1,5 +1,6 @@
 # Adapters as llama.cpp has them: from PEFT's folder and back, merged, listed, and what is refused.
 cp -r "$DATA/adapters" a
+echo '{"base_digest": "as ckpt-train leaves it"}' > a/linear/adapter/run.json
 try() {
   echo "\$ ckpt $*"
   ckpt "$@" --quiet 2>&1
