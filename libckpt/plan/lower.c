@@ -77,7 +77,7 @@ static bool view_permute(ckpt_view *view, const ckpt_order_params *params, uint3
 
 /* Takes a contiguous view as another shape, where its start and the whole divide by the new rows. */
 static bool view_reshape(ckpt_view *view, const ckpt_expr *s) {
-  uint64_t begin = 0, n_units = 1, total = 1, units[CKPT_MAX_RANK];
+  uint64_t begin = 0, n_units = 1, total = 1, units[CKPT_MAX_RANK] = {0};
   bool inner_is_full = true;
   for (uint32_t axis = view->rank; axis-- > 0;) {
     if (view->order[axis] != axis || (!inner_is_full && view->count[axis] != 1)) return false;
