@@ -105,7 +105,7 @@ static void measure_rows(void) {
                                .inverse = inverse,
                                .n_columns = WIDTH,
                                .epsilon = 1e-5};
-  const ckpt_loss_args loss = {logits, p, targets, VOCABULARY, 1, true};
+  const ckpt_loss_args loss = {logits, p, targets, VOCABULARY, 1, true, 0};
   const double each = (double)n * sizeof(float);
   const work all[] = {
       {.name = "rmsnorm", .kernel = CKPT_KERNEL_rmsnorm, .args = &norm, .n = TOKENS, .grain = 4, .bytes = 2 * each},
