@@ -83,8 +83,9 @@ static void try_all(const ckpt_adapter_options *options, double scale) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
   if (n_bytes < 4) return 0;
+  static const char *const tied[] = {"keep", "untie", "error"};
   const ckpt_adapter_options options = {
-      .tied = (ckpt_adapter_tied)(data[0] % 3), .allow_noop = (data[0] & 4) != 0, .allow_partial = (data[0] & 8) != 0};
+      .tied = tied[data[0] % 3], .allow_noop = (data[0] & 4) != 0, .allow_partial = (data[0] & 8) != 0};
   fuzz_folder_make();
   unpack(data + 1, n_bytes - 1);
   try_all(&options, (data[0] & 16) != 0 ? -0.5 : 1);
