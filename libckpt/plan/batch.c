@@ -128,7 +128,7 @@ static void leaf_merge(ckpt_leaf *into, const ckpt_leaf *other, ckpt_view *grown
     into->n_units *= *count;
   }
   into->n_bytes = into->n_units * into->unit_bytes;
-  if (memcmp(&hull, into->view, sizeof hull) == 0) return;
+  if (ckpt_view_is_same(&hull, into->view)) return;
   *grown = hull;
   into->view = grown;
 }
@@ -295,7 +295,7 @@ static bool batch_takes(const ckpt_batch *batch, const ckpt_leaf *leaves, uint32
 static ckpt_status share_view(ckpt_batcher *batcher, const ckpt_view **view, ckpt_error *err) {
   const size_t n_recent = sizeof batcher->recent / sizeof *batcher->recent;
   for (size_t i = 0; i < n_recent; i++)
-    if (batcher->recent[i] != NULL && memcmp(batcher->recent[i], *view, sizeof **view) == 0) {
+    if (batcher->recent[i] != NULL && ckpt_view_is_same(batcher->recent[i], *view)) {
       *view = batcher->recent[i];
       return CKPT_OK;
     }

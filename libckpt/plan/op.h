@@ -107,6 +107,15 @@ typedef struct ckpt_view {
   uint8_t order[CKPT_MAX_RANK]; /* axis i of the view is axis order[i] of the box */
 } ckpt_view;
 
+/* Whether two views are the same, whatever stands in the axes that they have not. */
+static inline bool ckpt_view_is_same(const ckpt_view *a, const ckpt_view *b) {
+  bool is_same = a->rank == b->rank;
+  for (uint32_t i = 0; is_same && i < a->rank; i++)
+    is_same = a->shape[i] == b->shape[i] && a->start[i] == b->start[i] && a->count[i] == b->count[i] &&
+              a->order[i] == b->order[i];
+  return is_same;
+}
+
 /* A node of a row's tree: arguments, result, and what its operation needs. Owned by the plan's arena. */
 struct ckpt_expr {
   const ckpt_op *op;

@@ -66,7 +66,7 @@ ckpt_status ckpt_expr_as_stored(ckpt_expr **expr, ckpt_arena *arena, ckpt_error 
   if (x->op->rule == CKPT_RULE_LEAF) {
     if (x->tensor == NULL || x->memory != NULL || x->view == NULL) return CKPT_OK;
     ckpt_view view = *x->view;
-    if (!native_box(x->tensor, &view) || memcmp(&view, x->view, sizeof view) == 0) return CKPT_OK;
+    if (!native_box(x->tensor, &view) || ckpt_view_is_same(&view, x->view)) return CKPT_OK;
     ckpt_view *kept = ckpt_arena_alloc(arena, sizeof *kept);
     CKPT_TRY_ALLOC(kept, err);
     CKPT_TRY(copy_node(expr, arena, x, err));
@@ -118,7 +118,7 @@ static bool is_same(const ckpt_expr *a, const ckpt_expr *b) {
     if (a->tensor != b->tensor || a->memory != b->memory || a->index != b->index) return false;
     plain_view(a, &of_a);
     plain_view(b, &of_b);
-    return memcmp(&of_a, &of_b, sizeof of_a) == 0;
+    return ckpt_view_is_same(&of_a, &of_b);
   }
   if (width_of(a) != width_of(b)) return false;
   for (uint32_t i = 0; i < a->n_args; i++)

@@ -232,7 +232,7 @@ TEST(OnnxBounds, AModelThatProtobufCannotReadIsAProblem) {
   EXPECT_EQ(found(2147483647), "");
   EXPECT_EQ(found(2147483648),
             "a model of 2147483648 bytes, and 2147483647 are what protobuf reads: onnx and ONNX Runtime cannot load it "
-            "(ckpt convert external_data)");
+            "(external_data)");
 }
 
 // Numbers of complex values, each in a field of its own, as protobuf may hold them and nothing writes them.
