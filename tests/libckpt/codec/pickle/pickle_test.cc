@@ -46,8 +46,9 @@ TEST_F(PickleTest, TruncationAtEveryByteIsAnError) {
 TEST_F(PickleTest, AnyByteChanged) {
   for (const Row &row : rows()) {
     if (row.data.size() > 300) continue;
+    const int step = getenv("CKPT_TEST_FULL") == nullptr ? 17 : 1;
     for (size_t i = 0; i < row.data.size(); i++)
-      for (int value = 0; value < 256; value += 5) {
+      for (int value = static_cast<int>(i) % step; value < 256; value += step) {
         std::string changed = row.data;
         changed[i] = static_cast<char>(value);
         Read(changed, (i & 1) != 0);
