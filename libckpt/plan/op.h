@@ -107,7 +107,7 @@ typedef struct ckpt_view {
   uint8_t order[CKPT_MAX_RANK]; /* axis i of the view is axis order[i] of the box */
 } ckpt_view;
 
-/* Whether two views are the same, whatever stands in the axes that they have not. */
+/* Whether two views are the same, whatever the other axes hold. */
 static inline bool ckpt_view_is_same(const ckpt_view *a, const ckpt_view *b) {
   bool is_same = a->rank == b->rank;
   for (uint32_t i = 0; is_same && i < a->rank; i++)

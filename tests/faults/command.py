@@ -77,7 +77,7 @@ CASES = {
     "diff": ("diff IN ../one.safetensors", {}),
     "verify": ("verify IN --manifest ../manifest.json", {}),
     "diff --requantize": ("diff MODEL ../quantized.gguf --requantize --imatrix IMATRIX", {}),
-    "verify a GGUF file": ("verify GGUF", {}),
+    "verify a GGUF file": ("verify MODEL", {}),
     "verify --receipt": ("verify ../one.safetensors --receipt ../receipt.json", {}),
 }
 

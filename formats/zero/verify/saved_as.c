@@ -1,7 +1,7 @@
 /* saved_as.c - whether each file of a checkpoint still has the name that it was saved under. torch.save puts all
  * records of an archive below the file's name without its suffix, so that a rank's file in another's place is found.
  * Nothing else tells that in stage 3: all ranks' parts have one size, and no field says whose they are. Writers that
- * hand torch an open file leave "archive" there, which says nothing. */
+ * hand torch an open file leave "archive" there, which says nothing, as any other name does. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,9 +37,10 @@ static ckpt_status find_root(char *out, size_t n_out, const ckpt_index *index, u
   if (status != CKPT_OK) return ckpt_fail_as(err, status, NULL, NULL, &defect);
   const char *name = ckpt_zip_count(zip) == 0 ? "" : ckpt_zip_at(zip, 0)->name;
   const size_t n = strcspn(name, "/");
-  if (name[n] == '/' && n < n_out && !(n == 7 && memcmp(name, "archive", n) == 0)) {
+  if (name[n] == '/' && n < n_out) {
     memcpy(out, name, n);
     out[n] = '\0';
+    if (!ckpt_text_ends(out, "states")) out[0] = '\0'; /* no name that DeepSpeed gives */
   }
   ckpt_zip_free(zip);
   return CKPT_OK;
