@@ -10,7 +10,7 @@ import subprocess
 import command
 from command import TESTS
 
-SCRIPT = os.path.join(TESTS, "tests/kernels/quant/quant_against_ggml.sh")
+SCRIPT = os.path.join(TESTS, "kernels/quant/quant_against_ggml.sh")
 
 
 def sources():
