@@ -4,8 +4,8 @@
  *
  * -H leaves the hashing out, -h writes only half of the bytes (a cast from f32 to bf16), no OUTPUT leaves the writing
  * out. --madds N takes the bytes as bf16 and adds N products to each value, in f32, as merging an adapter does: N is
- * the rank. One SHA-256 per MiB of what is written, as the content digest has it. Prints one line of JSON. It knows no
- * format and checks nothing but system calls: bench/run compares `ckpt` with it. */
+ * the rank. It hashes each MiB that it writes with SHA-256, as the content digest does, and prints one line of JSON. It
+ * knows no format and checks nothing but system calls: bench/run compares `ckpt` with it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <getopt.h>

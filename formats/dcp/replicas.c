@@ -1,9 +1,8 @@
 /* replicas.c - tensors that several ranks have saved under one name, without collectives: one where their values are
  * equal, else each rank's own, as it is with objects.
  *
- * What is the same box of several ranks is compared by the CRC-32 that their records carry, which costs a look at their
- * directories and no read of values. Where there is none (compressed, or switched off) both are read. `verify` reads
- * all. */
+ * Opening compares the CRC-32 that records of one box carry, which costs a look at their directories and reads no
+ * values. Records without a CRC-32 (compressed, or switched off) are read. `verify` reads all. */
 #include <stdlib.h>
 #include <string.h>
 

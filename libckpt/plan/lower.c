@@ -75,17 +75,24 @@ static bool view_permute(ckpt_view *view, const ckpt_order_params *params, uint3
   return true;
 }
 
-/* Takes a contiguous view as another shape, where its start and the whole divide by the new rows. */
-static bool view_reshape(ckpt_view *view, const ckpt_expr *s) {
-  uint64_t begin = 0, n_units = 1, total = 1, units[CKPT_MAX_RANK] = {0};
+bool ckpt_view_range(const ckpt_view *view, uint64_t *begin, uint64_t *n_units, uint64_t *n_total) {
   bool inner_is_full = true;
+  *begin = 0;
+  *n_units = *n_total = 1;
   for (uint32_t axis = view->rank; axis-- > 0;) {
     if (view->order[axis] != axis || (!inner_is_full && view->count[axis] != 1)) return false;
-    begin += view->start[axis] * total;
-    n_units *= view->count[axis];
-    total *= view->shape[axis];
+    *begin += view->start[axis] * *n_total;
+    *n_units *= view->count[axis];
+    *n_total *= view->shape[axis];
     inner_is_full = inner_is_full && view->count[axis] == view->shape[axis];
   }
+  return *n_units != 0;
+}
+
+/* Takes a contiguous view as another shape, where its start and the whole divide by the new rows. */
+static bool view_reshape(ckpt_view *view, const ckpt_expr *s) {
+  uint64_t begin, n_units, total, units[CKPT_MAX_RANK] = {0};
+  if (!ckpt_view_range(view, &begin, &n_units, &total)) return false;
   uint32_t rank = ckpt_unit_shape(s->dtype, s->rank, s->shape, s->n_elements, units);
   uint64_t inner = units[0] == 0 ? 0 : n_units / units[0];
   if (inner == 0 || begin % inner != 0 || total % inner != 0) return false;

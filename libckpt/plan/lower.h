@@ -17,4 +17,8 @@ bool ckpt_concat_is_leading(const ckpt_expr *node);
 /* The view of a LEAF node, the whole one where node->view is NULL. */
 void ckpt_leaf_view(const ckpt_expr *node, ckpt_view *view);
 
+/* Where a view begins in row-major order, how many units it has, and how many what it is a view of has. False where
+ * the units are no range, or none. */
+bool ckpt_view_range(const ckpt_view *view, uint64_t *begin, uint64_t *n_units, uint64_t *n_total);
+
 #endif

@@ -24,26 +24,11 @@ static ckpt_status copy_node(ckpt_expr **out, ckpt_arena *arena, const ckpt_expr
 /* ---- leaves as they are stored ------------------------------------------------------------------------------------
  */
 
-/* Where a view begins in row-major order and how many units it has; false where these are no range. */
-static bool is_range(const ckpt_view *view, uint64_t *begin, uint64_t *n_units, uint64_t *n_total) {
-  bool inner_is_full = true;
-  *begin = 0;
-  *n_units = *n_total = 1;
-  for (uint32_t axis = view->rank; axis-- > 0;) {
-    if (view->order[axis] != axis || (!inner_is_full && view->count[axis] != 1)) return false;
-    *begin += view->start[axis] * *n_total;
-    *n_units *= view->count[axis];
-    *n_total *= view->shape[axis];
-    inner_is_full = inner_is_full && view->count[axis] == view->shape[axis];
-  }
-  return *n_units != 0;
-}
-
-/* A range of a tensor as a box of its own shape; false where it is none. */
+/* A range of a tensor as a box of its own shape; false where no box has those units. */
 static bool native_box(const ckpt_tensor *tensor, ckpt_view *view) {
   uint64_t begin, n_units, inner;
   ckpt_view box = {0};
-  if (!is_range(view, &begin, &n_units, &inner)) return false;
+  if (!ckpt_view_range(view, &begin, &n_units, &inner)) return false;
   box.rank = ckpt_tensor_units(tensor, box.shape);
   memcpy(box.count, box.shape, sizeof box.count);
   for (uint32_t axis = 0; axis < box.rank; axis++) box.order[axis] = (uint8_t)axis;

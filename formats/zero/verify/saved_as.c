@@ -46,7 +46,7 @@ static ckpt_status find_root(char *out, size_t n_out, const ckpt_index *index, u
   return CKPT_OK;
 }
 
-/* The next number of a name, which moves on behind it; -1: there is none. */
+/* Takes the next number from a name, and moves *name behind it; -1: the name has no more. */
 static int64_t next_number(const char **name) {
   int64_t number = 0;
   *name += strcspn(*name, "0123456789");

@@ -174,7 +174,7 @@ static ckpt_status find_changes(ckpt_adapters *all, ckpt_error *err) {
 static ckpt_status check_options(const ckpt_adapter_options *options, ckpt_error *err) {
   const char *tied = options->tied == NULL ? "keep" : options->tied;
   if (strcmp(tied, "keep") != 0 && strcmp(tied, "untie") != 0 && strcmp(tied, "error") != 0)
-    return ckpt_fail_option(err, CKPT_EINVAL, NULL, "tied", "'%.80s' is none of keep, untie and error", tied);
+    return ckpt_fail_option(err, CKPT_EINVAL, NULL, "tied", "'%.80s' is unknown: keep, untie or error", tied);
   if (options->combine != NULL && strcmp(options->combine, "cat") != 0)
     return ckpt_fail_option(err, CKPT_EINVAL, NULL, "combine", "'%.80s' is not cat", options->combine);
   return CKPT_OK;

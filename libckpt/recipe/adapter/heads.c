@@ -99,7 +99,7 @@ ckpt_status ckpt_adapters_edit_head(ckpt_side_file *config_file, ckpt_arena *are
   const char *text = ckpt_arena_printf(arena, "[\"%s\"]", all->class);
   CKPT_TRY_ALLOC(text, err);
   CKPT_TRY(ckpt_config_set(config_file, arena, "architectures", text, err));
-  if (all->n_labels == 0 || all->n_labels == (n == 0 ? 2 : n)) return CKPT_OK; /* two where nothing is said */
+  if (all->n_labels == 0 || all->n_labels == (n == 0 ? 2 : n)) return CKPT_OK; /* a config without labels has two */
   for (size_t i = 0; i < 2; i++) {
     CKPT_TRY_ALLOC(text = list_labels(arena, all->n_labels, i == 1), err);
     CKPT_TRY(ckpt_config_set(config_file, arena, i == 1 ? "label2id" : "id2label", text, err));

@@ -21,7 +21,7 @@ bool ckpt_updates_of(const ckpt_row *row, ckpt_update_figures *out);
 /* Adds those of another tensor. */
 void ckpt_updates_add(ckpt_update_figures *into, const ckpt_update_figures *from);
 
-/* The norm as a share of the base's; NaN where there is none. */
+/* The norm as a share of the base's; NaN where no base has been summed. */
 double ckpt_update_relative(const ckpt_update_figures *figures);
 
 #endif
