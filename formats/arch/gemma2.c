@@ -28,7 +28,7 @@ static const ckpt_arch_name names[] = {
 
 static const ckpt_arch_tie ties[] = {TIED_HEAD(true), {0}};
 
-/* Heads' number of keys and their width do not follow from others: where the config says nothing, they are these. */
+/* transformers' defaults, where the config names neither the heads of keys nor their width. */
 #define GEMMA2_HEADS "num_attention_heads*head_dim|num_attention_heads*256"
 #define GEMMA2_KV_HEADS "num_key_value_heads*head_dim|num_key_value_heads*256|4*head_dim|4*256"
 
@@ -55,7 +55,7 @@ static const ckpt_arch_key keys[] = {
     {"block_count", "num_hidden_layers", CKPT_KEY_U32},
     {"feed_forward_length", "intermediate_size", CKPT_KEY_U32},
     {"attention.head_count", "num_attention_heads", CKPT_KEY_U32},
-    {"attention.head_count_kv", "num_key_value_heads", CKPT_KEY_U32},
+    {"attention.head_count_kv", "num_key_value_heads|4", CKPT_KEY_U32},
     {"attention.layer_norm_rms_epsilon", "rms_norm_eps", CKPT_KEY_F32},
     {"attention.key_length", "head_dim|256", CKPT_KEY_U32},
     {"attention.value_length", "head_dim|256", CKPT_KEY_U32},
@@ -82,7 +82,7 @@ static const ckpt_arch_implied implied[] = {{"query_pre_attn_scalar", "hidden_si
 static const ckpt_arch_gguf gguf = {.architecture = "gemma2",
                                     .classes = gguf_classes,
                                     .heads = "num_attention_heads",
-                                    .kv_heads = KV_HEAD_KEYS,
+                                    .kv_heads = "num_key_value_heads|4",
                                     .keys = keys,
                                     .needless = needless,
                                     .layer_types = layer_types,

@@ -260,21 +260,29 @@ ckpt_status ckpt_dcp_split_replicas(ckpt_dcp_adder *a, ckpt_dcp_item *items, uin
 
 /* ---- their bytes ------------------------------------------------------------------------------------------------- */
 
-/* Whether the bytes that one checksum stands for are the same; a record that its checksum does not fit is told
- * elsewhere. */
-static ckpt_status has_same_bytes(bool *is_same, const ckpt_index *index, const ckpt_archive *of, uint8_t *window,
-                                  size_t n_window, ckpt_error *err) {
-  uint32_t own = 0, same = 0;
-  uint64_t n_differ = 0;
-  for (uint64_t at = 0; at < of->n_same; at += n_window) {
+/* Reads two records, a window each at a time, and compares their bytes; with sums also their checksums, into sums[2].
+ */
+static ckpt_status compare_records(bool *is_same, uint32_t *sums, const ckpt_index *index, const ckpt_archive *of,
+                                   uint8_t *window, size_t n_window, ckpt_error *err) {
+  *is_same = true;
+  for (uint64_t at = 0; at < of->n_same && (*is_same || sums != NULL); at += n_window) {
     const size_t n = of->n_same - at < n_window ? (size_t)(of->n_same - at) : n_window;
     CKPT_TRY(ckpt_source_read(index->source, of->file, of->own_offset + at, window, n, err));
     CKPT_TRY(ckpt_source_read(index->source, of->same_file, of->same_offset + at, window + n_window, n, err));
-    own = ckpt_crc32(own, window, n);
-    same = ckpt_crc32(same, window + n_window, n);
-    n_differ += memcmp(window, window + n_window, n) != 0;
+    *is_same = *is_same && memcmp(window, window + n_window, n) == 0;
+    for (size_t i = 0; sums != NULL && i < 2; i++) sums[i] = ckpt_crc32(sums[i], window + i * n_window, n);
   }
-  *is_same = n_differ == 0 || own != same;
+  return CKPT_OK;
+}
+
+/* Whether records of equal CRC-32 have the same bytes. crc.c reports a record that does not match its own. */
+static ckpt_status has_same_bytes(bool *is_same, const ckpt_index *index, const ckpt_archive *of, uint8_t *window,
+                                  size_t n_window, ckpt_error *err) {
+  uint32_t sums[2] = {0, 0};
+  CKPT_TRY(compare_records(is_same, NULL, index, of, window, n_window, err));
+  if (*is_same) return CKPT_OK;
+  CKPT_TRY(compare_records(is_same, sums, index, of, window, n_window, err));
+  *is_same = *is_same || sums[0] != sums[1];
   return CKPT_OK;
 }
 
@@ -289,7 +297,7 @@ ckpt_status ckpt_dcp_verify_replicas(ckpt_findings *findings, const ckpt_index *
     if (of->n_same != 0) status = has_same_bytes(&is_same, index, of, windows, WINDOW_BYTES, err);
     if (status == CKPT_OK && !is_same)
       status = ckpt_findings_add(findings, err, CKPT_PROBLEM, ckpt_source_path(index->source, of->file), of->name,
-                                 "has other values than its replica in %s, though their CRC-32 are the same",
+                                 "its values differ from those of its replica in %s, although both have one CRC-32",
                                  ckpt_source_name(index->source, of->same_file));
   }
   free(windows);

@@ -1,7 +1,7 @@
 /* exact_sum.h - sums of doubles that are the same in any order: integers of 512 bits, in units of 2^-256.
  *
- * They are for squares of f32, whose range is that of these integers. A sum cuts off each addend at its unit, whatever
- * it is added to, and becomes infinite past its range. */
+ * They are for squares of f32; those below 2^-256 are cut off. A sum cuts off each addend at its unit, whatever it is
+ * added to, and becomes infinite past its range. */
 #ifndef CKPT_BASE_EXACT_SUM_H
 #define CKPT_BASE_EXACT_SUM_H
 

@@ -77,7 +77,7 @@ typedef struct ckpt_op {
   bool is_pointwise;    /* FLAT: an element depends on nothing but the arguments' elements there, not on its place */
   bool is_rowwise;      /* ROW: a row depends on the same row of the arguments, of any width, and on whole ones alone */
   bool wants_finite;    /* fails where a value of the first argument is not finite */
-  bool is_check;        /* its result is its one argument, which it only looks at: run gets no out */
+  bool is_check;        /* its result is its first argument, which it only looks at: run gets no out */
   uint32_t whole_args;  /* bit i: argument i is needed whole */
   uint32_t share_args;  /* of these, bit i: one row for each of equal shares of a stack's rows (ckpt_rows_of_stack) */
   uint32_t value_bytes; /* REDUCE: size of its value, also of a partial */

@@ -84,8 +84,8 @@ static bool is_shareable(const ckpt_plan *plan, const ckpt_layout *layout, const
          row_of(plan, layout, segment)->tensor->n_extents == 1 && is_in_place(plan, layout, segment, from);
 }
 
-/* The file of the input of which most of this one's bytes could be shared: that of the first tensor that has its
- * place. False: there is none of its size. */
+/* Finds the input file to clone: the one that has the first tensor that lies at its place. False where its size
+ * differs. */
 static bool find_resembling(const ckpt_plan *plan, const ckpt_layout *layout, const ckpt_layout_file *file,
                             original *from) {
   *from = (original){0};
@@ -114,6 +114,7 @@ ckpt_status ckpt_clone_files(ckpt_plan *plan, ckpt_output *output, ckpt_error *e
     original from = {0};
     bool equal = false;
     file->is_cloned = false;
+    if (!ckpt_plan_writes(plan, file)) continue; /* its rank may have begun to write it */
     const ckpt_side_file *side = ckpt_layout_carried(file);
     if (side != NULL) {
       from = (original){ckpt_output_side_source(output, side), side->file};

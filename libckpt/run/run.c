@@ -362,6 +362,7 @@ static ckpt_status run_init(run *r, ckpt_error *err) {
     return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
   for (uint32_t i = 0; i < plan->n_rows; i++) {
     plan->rows[i].stats = (ckpt_cast_stats){0};
+    plan->rows[i].is_shared = false;
     if (plan->rows[i].update != NULL) *plan->rows[i].update = (ckpt_update_stats){0};
   }
   for (uint32_t i = 0; i < plan->n_rows; i++)

@@ -50,30 +50,56 @@ typedef struct moments {
   ckpt_record_checks *checks; /* of those that this rank compares; NULL: none */
 } moments;
 
-static ckpt_status find_moment(const ckpt_tensor **out, const ckpt_index *index, const ckpt_parameter *p,
-                               const char *kind, ckpt_arena *arena, ckpt_error *err) {
-  const char *name = ckpt_arena_printf(arena, CKPT_STATE_PREFIX "%s.%s", p->name, kind);
-  CKPT_TRY_ALLOC(name, err);
-  const ckpt_tensor *tensor = *out = ckpt_index_find(index, name);
-  if (tensor == NULL) return ckpt_fail(err, CKPT_ENOTFOUND, index->path, name, "the checkpoint has not got it");
+static ckpt_status check_shape(const ckpt_index *index, const ckpt_tensor *tensor, const ckpt_parameter *p,
+                               const char *name, ckpt_error *err) {
+  if (tensor == NULL) return ckpt_fail(err, CKPT_ENOTFOUND, index->path, name, "the checkpoint lacks it");
   bool is_same = tensor->rank == p->rank;
   for (uint32_t k = 0; is_same && k < p->rank; k++) is_same = tensor->shape[k] == p->shape[k];
-  return is_same ? CKPT_OK : ckpt_fail(err, CKPT_EFORMAT, index->path, name, "it is not of its parameter's shape");
+  return is_same ? CKPT_OK : ckpt_fail(err, CKPT_EFORMAT, index->path, name, "it has not the shape of the model's");
 }
 
-static ckpt_status find_moments(moments *m, const ckpt_sharded *s, ckpt_error *err) {
+/* Moment `number` of a model's: exp_avg and exp_avg_sq of each parameter. */
+static ckpt_status find_moment(const ckpt_tensor **out, const ckpt_index *index, const ckpt_model *model,
+                               uint32_t number, ckpt_arena *arena, ckpt_error *err) {
+  const ckpt_parameter *p = &model->parameters[number / 2];
+  const char *name =
+      ckpt_arena_printf(arena, CKPT_STATE_PREFIX "%s.%s", p->name, number % 2 == 0 ? "exp_avg" : "exp_avg_sq");
+  CKPT_TRY_ALLOC(name, err);
+  *out = ckpt_index_find(index, name);
+  if (*out == NULL)
+    return ckpt_fail(err, CKPT_ENOTFOUND, index->path, name,
+                     "the checkpoint lacks it (with save_only_model no run can go on)");
+  return check_shape(index, *out, p, name, err);
+}
+
+/* All moments, into tensors, two for each parameter. */
+static ckpt_status find_moments(const ckpt_tensor **tensors, const ckpt_index *index, const ckpt_model *model,
+                                ckpt_error *err) {
   ckpt_arena arena;
   ckpt_arena_init(&arena, UINT64_C(256) << 20);
   ckpt_status status = CKPT_OK;
-  for (uint32_t i = 0; i < 2 * s->model->n_parameters && status == CKPT_OK; i++)
-    status = find_moment(&m->tensors[i], m->index, &s->model->parameters[i / 2], i % 2 == 0 ? "exp_avg" : "exp_avg_sq",
-                         &arena, err);
+  for (uint32_t i = 0; i < 2 * model->n_parameters && status == CKPT_OK; i++)
+    status = find_moment(&tensors[i], index, model, i, &arena, err);
   ckpt_arena_free(&arena);
   return status;
 }
 
-/* A rank reads its own rows, which may be a part of a record. So that every record is compared with its checksum, each
- * rank compares those of its share of the parameters, and reads the rest of them. */
+ckpt_status ckpt_state_check(const ckpt_index *index, const ckpt_model *model, ckpt_error *err) {
+  ckpt_status status = CKPT_OK;
+  for (uint32_t i = 0; i < model->n_parameters && status == CKPT_OK; i++) {
+    const ckpt_parameter *p = &model->parameters[i];
+    status = check_shape(index, ckpt_model_tensor(index, p), p, p->name, err);
+  }
+  CKPT_TRY(status);
+  const ckpt_tensor **tensors = calloc(2 * (size_t)model->n_parameters + 1, sizeof *tensors);
+  CKPT_TRY_ALLOC(tensors, err);
+  status = find_moments(tensors, index, model, err);
+  free(tensors);
+  return status;
+}
+
+/* A rank reads only its own rows, which may be part of a record. Each rank therefore compares the records of its share
+ * of the parameters with their checksums, and reads the rest of those records. */
 static bool compares(const ckpt_sharded *s, uint32_t moment) {
   return moment / 2 % s->collective->size == s->collective->rank;
 }
@@ -132,7 +158,7 @@ ckpt_status ckpt_state_load(ckpt_sharded *s, const ckpt_index *index, ckpt_error
   CKPT_TRY(ckpt_state_load_weights(s, index, err));
   moments m = {.index = index, .tensors = calloc(2 * (size_t)s->model->n_parameters + 1, sizeof *m.tensors)};
   CKPT_TRY_ALLOC(m.tensors, err);
-  ckpt_status status = find_moments(&m, s, err);
+  ckpt_status status = find_moments(m.tensors, index, s->model, err);
   if (status == CKPT_OK) status = new_checks(&m, s, err);
   for (uint32_t i = 0; i < 2 * s->model->n_parameters && status == CKPT_OK; i++) status = load_moment(&m, s, i, err);
   if (status == CKPT_OK && m.checks != NULL) status = end_checks(&m, err);

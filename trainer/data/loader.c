@@ -6,7 +6,7 @@
 
 #include "libckpt/base/error.h"
 
-enum { N_SLOTS = 4, MAX_THREADS = 16 };
+enum { N_SLOTS = 4 }; /* threads too: more would only wait */
 
 typedef struct slot {
   ckpt_loaded loaded;
@@ -19,7 +19,7 @@ struct ckpt_loader {
   ckpt_loader_options o;
   pthread_mutex_t mutex;
   pthread_cond_t changed;
-  pthread_t threads[MAX_THREADS];
+  pthread_t threads[N_SLOTS];
   uint32_t n_threads;
   uint64_t step, micro; /* of the batch that is begun next */
   uint64_t n_begun, n_taken;
@@ -70,7 +70,7 @@ ckpt_status ckpt_loader_new(ckpt_loader **out, const ckpt_loader_options *option
   l->step = options->first_step;
   pthread_mutex_init(&l->mutex, NULL);
   pthread_cond_init(&l->changed, NULL);
-  const uint32_t n = options->n_threads == 0 ? 1 : options->n_threads > MAX_THREADS ? MAX_THREADS : options->n_threads;
+  const uint32_t n = options->n_threads == 0 ? 1 : options->n_threads > N_SLOTS ? N_SLOTS : options->n_threads;
   while (l->n_threads < n && pthread_create(&l->threads[l->n_threads], NULL, run_thread, l) == 0) l->n_threads++;
   if (l->n_threads == 0) {
     ckpt_loader_free(l);

@@ -1,7 +1,7 @@
 /* loader.h - batches of a run, read and tokenized by threads ahead of the steps that take them.
  *
- * Batches are numbered in the order in which the steps take them; a bounded number of them waits. What cannot be read
- * is said by the step that would have taken it, not before. How many threads there are changes nothing but the time. */
+ * Batches are numbered in the order in which the steps take them; a bounded number of them waits. The step that
+ * takes a batch reports why it could not be read. How many threads there are changes nothing but the time. */
 #ifndef CKPT_TRAINER_DATA_LOADER_H
 #define CKPT_TRAINER_DATA_LOADER_H
 

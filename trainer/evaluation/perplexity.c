@@ -132,11 +132,8 @@ static ckpt_status run_window(run *r, const window *w, ckpt_error *err) {
     r->inputs[i] = i == 0 && r->options->bos >= 0 ? r->options->bos : r->ids[w->begin + i];
     r->targets[i] = i + 1 >= w->first && i + 1 < w->n ? r->ids[w->begin + i + 1] : -100;
   }
-  const ckpt_token_batch batch = {.n_rows = 1,
-                            .length = w->n,
-                            .ids = r->inputs,
-                            .targets = r->targets,
-                            .log_probabilities = r->log_p};
+  const ckpt_token_batch batch = {
+      .n_rows = 1, .length = w->n, .ids = r->inputs, .targets = r->targets, .log_probabilities = r->log_p};
   ckpt_token_batch ref_batch = batch;
   ref_batch.log_probabilities = r->ref_log_p;
   if (r->reference == NULL)

@@ -23,9 +23,8 @@ typedef struct ckpt_runner_options {
 } ckpt_runner_options;
 
 /* Makes the model that config.json describes and loads its weights, as they are stored (on other devices than the CPU:
- * in f32). A length past the model's positions becomes
- * theirs. ENOTFOUND: no config.json, or a tensor is missing; else as ckpt_device_choose, ckpt_model_new, _load and
- * ckpt_executor_new. */
+ * in f32). A length past the model's positions becomes theirs. ENOTFOUND: no config.json, or a tensor is missing; else
+ * as ckpt_device_choose, ckpt_model_new, _load and ckpt_executor_new. */
 ckpt_status ckpt_runner_open(ckpt_runner *out, ckpt_index *index, const ckpt_runner_options *options, ckpt_error *err);
 /* What a runner's memory will be, on the CPU, with nothing allocated. Fails as its model and plan. */
 ckpt_status ckpt_runner_plan(ckpt_executor_memory *out, ckpt_index *index, const ckpt_runner_options *options,

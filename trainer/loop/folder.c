@@ -209,14 +209,20 @@ static ckpt_status adopt(ckpt_job *job, uint64_t step, ckpt_error *err) {
   ckpt_status status = CKPT_OK;
   if (ckpt_state_progress(&state, index, &job->arena, NULL) == CKPT_OK &&
       strcmp(state.run_id, job->start.run_id) == 0) {
-    status = ckpt_hash(index, NULL, &digest, err);
-    if (status == CKPT_OK) status = ckpt_job_note_checkpoint(job, step, ckpt_digest_text(&digest, digest_text), err);
+    ckpt_error why = {0};
+    const char *text = "";
+    status = ckpt_hash(index, NULL, &digest, &why);
+    if (status == CKPT_OK) text = ckpt_digest_text(&digest, digest_text);
+    if (ckpt_job_walks_back(job, status)) status = CKPT_OK; /* loading it tells, and it is this run's to set aside */
+    status = status == CKPT_OK ? ckpt_job_note_checkpoint(job, step, text, err)
+                               : ckpt_fail_as(err, status, NULL, NULL, &why);
   }
   ckpt_index_free(index);
   return status;
 }
 
-/* The checkpoint that is asked for by name. What the same run wrote later would be taken for its continuation. */
+/* The checkpoint that is asked for by name. A later checkpoint of the same run would be mistaken for its
+ * continuation. */
 static ckpt_status take_named(ckpt_job *job, ckpt_error *err) {
   const ckpt_train_options *o = job->options;
   uint64_t *steps;
@@ -240,7 +246,7 @@ static ckpt_status take_named(ckpt_job *job, ckpt_error *err) {
 bool ckpt_job_walks_back(const ckpt_job *job, ckpt_status status) {
   const char *resume = job->options->resume;
   const bool is_some = resume != NULL && (strcmp(resume, "last") == 0 || strcmp(resume, "auto") == 0);
-  return is_some && status != CKPT_ENOMEM && status != CKPT_ECANCELED && status != CKPT_OK;
+  return is_some && (status == CKPT_EFORMAT || status == CKPT_EDIFFERENT || status == CKPT_ENOTFOUND);
 }
 
 /* From the newest back to one that can be opened. */

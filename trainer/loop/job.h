@@ -43,7 +43,8 @@ typedef struct ckpt_job {
   /* rank 0's */
   int log;           /* descriptor of log.jsonl */
   char *checkpoints; /* JSON of those this run wrote, for run.json */
-  bool save_failed;  /* a checkpoint, or a line of the log, is not there */
+  bool save_failed;  /* a checkpoint or a log line could not be written */
+  bool log_failed;   /* a log line, which has been said */
   double save_seconds;
   bool is_unsaved; /* the last checkpoint is not there */
 } ckpt_job;
@@ -148,9 +149,6 @@ bool ckpt_job_has_run(const ckpt_job *job);
 
 /* Shows a text. */
 void ckpt_job_report(const ckpt_job *job, ckpt_report_kind kind, const char *format, ...) CKPT_PRINTF(3, 4);
-
-/* Seconds of a clock that only goes forward. */
-double ckpt_seconds(void);
 
 /* dump.c: called by every rank; the first one writes the gradients of the first step. EEXIST without --force. */
 ckpt_status ckpt_dump_gradients(const ckpt_rank *rank, const char *path, ckpt_error *err);

@@ -9,18 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "libckpt/base/error.h"
 #include "libckpt/base/text.h"
 #include "trainer/loop/job.h"
-
-double ckpt_seconds(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 void ckpt_job_report(const ckpt_job *job, ckpt_report_kind kind, const char *format, ...) {
   char text[4096];
@@ -117,10 +110,10 @@ static ckpt_status append_row(ckpt_job *job, json_t *row, ckpt_error *err) {
   if (is_written) return CKPT_OK;
   if (begin >= 0 && ftruncate(job->log, begin) != 0)
     return ckpt_fail_errno(err, path, "a broken line cannot be removed");
-  if (!job->save_failed)
+  if (!job->log_failed)
     ckpt_job_report(job, CKPT_REPORT_WARNING, "the line of step %lld is not written, training goes on: %s",
                     (long long)step, ckpt_error_text(&why, said, sizeof said));
-  job->save_failed = true;
+  job->log_failed = job->save_failed = true;
   return CKPT_OK;
 }
 

@@ -136,7 +136,7 @@ ckpt_status ckpt_rank_save(ckpt_rank *r, ckpt_error *err) {
   ckpt_error why = {0};
   const char *formats = job->options->save_format == NULL ? "dcp" : job->options->save_format;
   path_of(path, job, "checkpoint-", r->state.step);
-  CKPT_TRY(ckpt_sharded_gather(r->sharded, err));
+  CKPT_TRY(ckpt_sharded_gather_saved(r->sharded, err));
   CKPT_TRY(ckpt_sharded_to_host(r->sharded, err));
   double exists = access(path, F_OK) == 0;
   CKPT_TRY(ckpt_collective_sum(r->collective, &exists, 1, err));
@@ -218,7 +218,7 @@ static ckpt_status write_final(ckpt_rank *r, ckpt_error *err) {
 }
 
 ckpt_status ckpt_rank_finish(ckpt_rank *r, ckpt_error *err) {
-  CKPT_TRY(ckpt_sharded_gather(r->sharded, err));
+  CKPT_TRY(ckpt_sharded_gather_saved(r->sharded, err));
   CKPT_TRY(ckpt_sharded_to_host(r->sharded, err));
   CKPT_TRY(ckpt_collective_barrier(r->collective, err)); /* the first one reads what all have */
   if (r->job->arguments->load_best_model_at_end && !isnan(r->state.best_metric)) CKPT_TRY(ckpt_rank_load_best(r, err));

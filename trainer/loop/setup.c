@@ -115,7 +115,7 @@ static ckpt_status open_lora(ckpt_job *job, ckpt_error *err) {
   job->n_carried = n;
   if (job->options->is_on_cuda && job->lora->n_merged != 0)
     return ckpt_fail(err, CKPT_EUNSUPPORTED, job->options->lora, NULL,
-                     "--device cuda: DoRA, and adapters of heads, are trained on the CPU so far");
+                     "--device cuda: DoRA, and adapters of heads, train on the CPU only, so far");
   if (job->lora->dropout != 0 && job->lora->n_merged != 0)
     ckpt_job_report(job, CKPT_REPORT_WARNING,
                     "lora_dropout %g: there is none yet for DoRA and for heads, %u of %u adapted layers are without",
@@ -294,26 +294,6 @@ static ckpt_status check_resumed(const ckpt_job *job, ckpt_error *err) {
   return CKPT_OK;
 }
 
-/* A checkpoint of another model is no broken one. */
-static ckpt_status check_model(const ckpt_job *job, ckpt_error *err) {
-  for (uint32_t i = 0; i < job->trained->n_parameters; i++) {
-    const ckpt_parameter *p = &job->trained->parameters[i];
-    const ckpt_tensor *tensor = ckpt_index_find(job->resumed, p->name);
-    if (tensor == NULL)
-      return ckpt_fail(err, CKPT_ENOTFOUND, job->resumed->path, p->name, "the checkpoint has not got it");
-    bool is_same = tensor->rank == p->rank;
-    for (uint32_t k = 0; is_same && k < p->rank; k++) is_same = tensor->shape[k] == p->shape[k];
-    if (!is_same)
-      return ckpt_fail(err, CKPT_EFORMAT, job->resumed->path, p->name, "it is not of the shape that the model's has");
-    char name[1024];
-    ckpt_c_snprintf(name, sizeof name, CKPT_STATE_PREFIX "%s.exp_avg", p->name);
-    if (ckpt_index_find(job->resumed, name) == NULL)
-      return ckpt_fail(err, CKPT_ENOTFOUND, job->resumed->path, name,
-                       "the checkpoint has not got it (with save_only_model no run can go on)");
-  }
-  return CKPT_OK;
-}
-
 static ckpt_status new_run_id(ckpt_job *job, ckpt_error *err) {
   uint8_t bytes[8];
   const int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
@@ -345,7 +325,7 @@ ckpt_status ckpt_job_open(ckpt_job *job, const ckpt_train_options *options, ckpt
   if (!ckpt_job_only_dumps(job)) CKPT_TRY(ckpt_job_prepare_folder(job, err));
   CKPT_TRY(ckpt_job_find_resumed(job, err));
   if (job->resumed != NULL) {
-    CKPT_TRY(check_model(job, err));
+    CKPT_TRY(ckpt_state_check(job->resumed, job->trained, err)); /* that of another model is not broken */
     CKPT_TRY(check_resumed(job, err));
   } else {
     CKPT_TRY(new_run_id(job, err));

@@ -41,9 +41,9 @@ typedef struct ckpt_train_options {
 
 typedef enum ckpt_outcome { CKPT_OUTCOME_DONE, CKPT_OUTCOME_STOPPED, CKPT_OUTCOME_INCOMPLETE } ckpt_outcome;
 
-/* Trains. STOPPED: it was asked to stop, and saved. INCOMPLETE: it ran to its end, and
- * a checkpoint or a line of the log could not be written; or it was stopped, and its last checkpoint could not. EINVAL:
- * what was asked for cannot be; other failures as their parts. */
+/* Trains. STOPPED: it was asked to stop, and saved. INCOMPLETE: it ran to its end, and a checkpoint or a line of the
+ * log could not be written; or it was stopped, and its last checkpoint could not. EINVAL: what was asked for cannot be;
+ * other failures as their parts. */
 ckpt_status ckpt_train(const ckpt_train_options *options, ckpt_outcome *outcome, ckpt_error *err);
 
 #endif

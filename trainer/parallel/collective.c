@@ -5,20 +5,20 @@
 
 #include "libckpt/base/error.h"
 
-static double now(void) {
+double ckpt_seconds(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 /* One operation, timed. */
-#define TIMED(c, call)                  \
-  do {                                  \
-    if ((c)->size == 1) return CKPT_OK; \
-    const double begin_ = now();        \
-    const ckpt_status status_ = (call); \
-    (c)->seconds += now() - begin_;     \
-    return status_;                     \
+#define TIMED(c, call)                       \
+  do {                                       \
+    if ((c)->size == 1) return CKPT_OK;      \
+    const double begin_ = ckpt_seconds();    \
+    const ckpt_status status_ = (call);      \
+    (c)->seconds += ckpt_seconds() - begin_; \
+    return status_;                          \
   } while (0)
 
 ckpt_status ckpt_collective_barrier(ckpt_collective *c, ckpt_error *err) { TIMED(c, c->ops->barrier(c, err)); }
@@ -37,9 +37,9 @@ ckpt_status ckpt_collective_all_gather(ckpt_collective *c, float *data, const ck
 
 ckpt_status ckpt_collective_gather_bytes(ckpt_collective *c, const void *src, void *dst, size_t n_bytes,
                                          ckpt_error *err) {
-  const double begin = now();
+  const double begin = ckpt_seconds();
   const ckpt_status status = c->ops->gather_bytes(c, src, dst, n_bytes, err);
-  c->seconds += now() - begin;
+  c->seconds += ckpt_seconds() - begin;
   return status;
 }
 

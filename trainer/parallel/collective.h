@@ -42,6 +42,9 @@ struct ckpt_collective {
   double seconds; /* spent in operations, waiting too */
 };
 
+/* Seconds of a clock that only goes forward. */
+double ckpt_seconds(void);
+
 /* The slots, with time added up. A group of one does nothing. */
 ckpt_status ckpt_collective_barrier(ckpt_collective *c, ckpt_error *err);
 ckpt_status ckpt_collective_sum(ckpt_collective *c, double *values, size_t n, ckpt_error *err); /* as the slot */

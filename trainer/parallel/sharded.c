@@ -26,12 +26,13 @@ static ckpt_shard_piece piece_of(const ckpt_parameter *p, uint32_t number, uint3
   return piece;
 }
 
-static uint64_t aligned(uint64_t n) { return (n + 15) / 16 * 16; }
+uint64_t ckpt_shard_aligned(uint64_t n) { return (n + 15) / 16 * 16; }
 
 /* Elements of a rank's own buffers: each piece begins at 64 bytes. */
 static uint64_t count_local(const ckpt_model *model, uint32_t rank, uint32_t n_ranks) {
   uint64_t n = 0;
-  for (uint32_t i = 0; i < model->n_parameters; i++) n += aligned(piece_of(&model->parameters[i], i, rank, n_ranks).n);
+  for (uint32_t i = 0; i < model->n_parameters; i++)
+    n += ckpt_shard_aligned(piece_of(&model->parameters[i], i, rank, n_ranks).n);
   return n;
 }
 
@@ -73,7 +74,7 @@ static ckpt_status cut_all(ckpt_sharded *s, ckpt_error *err) {
   for (uint32_t i = 0; i < n; i++) {
     s->pieces[i] = s->stage == 0 ? piece_of(&model->parameters[i], i, 0, 1) : shards[i];
     s->pieces[i].local = s->n_local;
-    s->n_local += aligned(s->pieces[i].n);
+    s->n_local += ckpt_shard_aligned(s->pieces[i].n);
     shards[i].local = s->pieces[i].local;
   }
   s->shards = shards;
@@ -86,17 +87,17 @@ static ckpt_status cut_all(ckpt_sharded *s, ckpt_error *err) {
 
 static float *allocate(const ckpt_sharded *s, uint64_t n) {
   uint64_t n_bytes;
-  if (!ckpt_mul_u64(aligned(n == 0 ? 1 : n), sizeof(float), &n_bytes)) return NULL;
+  if (!ckpt_mul_u64(ckpt_shard_aligned(n == 0 ? 1 : n), sizeof(float), &n_bytes)) return NULL;
   return s->device->table->allocate(s->device, n_bytes);
 }
 
 static void release(const ckpt_sharded *s, void *memory, uint64_t n) {
-  if (memory != NULL) s->device->table->release(s->device, memory, aligned(n == 0 ? 1 : n) * sizeof(float));
+  if (memory != NULL) s->device->table->release(s->device, memory, ckpt_shard_aligned(n == 0 ? 1 : n) * sizeof(float));
 }
 
 static float *allocate_host(uint64_t n) {
   uint64_t n_bytes;
-  if (!ckpt_mul_u64(aligned(n == 0 ? 1 : n), sizeof(float), &n_bytes)) return NULL;
+  if (!ckpt_mul_u64(ckpt_shard_aligned(n == 0 ? 1 : n), sizeof(float), &n_bytes)) return NULL;
   float *memory = aligned_alloc(64, n_bytes);
   if (memory != NULL) memset(memory, 0, n_bytes);
   return memory;
@@ -286,6 +287,10 @@ ckpt_status ckpt_sharded_update(ckpt_sharded *s, const ckpt_adamw *how, ckpt_err
 ckpt_status ckpt_sharded_gather(ckpt_sharded *s, ckpt_error *err) {
   if (s->units != NULL) return ckpt_units_begin(s->units, err);
   return s->stage == 3 ? ckpt_collective_all_gather(s->collective, s->weights, s->owned, err) : CKPT_OK;
+}
+
+ckpt_status ckpt_sharded_gather_saved(ckpt_sharded *s, ckpt_error *err) {
+  return s->own != NULL ? CKPT_OK : ckpt_sharded_gather(s, err);
 }
 
 ckpt_status ckpt_sharded_whole_gradients(ckpt_sharded *s, float *out, ckpt_error *err) {

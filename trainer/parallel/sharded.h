@@ -39,7 +39,7 @@ typedef struct ckpt_sharded {
   ckpt_units *units;           /* stages 2 and 3 by layers: then there are no flat gradients; NULL: whole */
   uint64_t n_local;
   ckpt_shard_piece *pieces; /* those of this rank, n_parameters */
-  ckpt_shard_piece *shards; /* the same, but of stage 0 those of stage 1: what the norm is summed over */
+  ckpt_shard_piece *shards; /* the same; in stage 0, the pieces of stage 1: what the norm is summed over */
   ckpt_ranges *owned;       /* shards of every rank, whatever the stage; by parameter */
   double *device_sums;      /* of squares, by blocks of the shards; of the device */
   double *sums;             /* the same, of the host */
@@ -48,6 +48,9 @@ typedef struct ckpt_sharded {
     float *weights, *exp_avg, *exp_avg_sq;
   } host; /* what is loaded and saved: the same buffers, or of another device copies (to_host, to_device) */
 } ckpt_sharded;
+
+/* Elements that a buffer of n takes: whole lines of 64 bytes. */
+uint64_t ckpt_shard_aligned(uint64_t n);
 
 /* Bytes of a rank's buffers. */
 typedef struct ckpt_sharded_memory {
@@ -92,6 +95,9 @@ ckpt_status ckpt_sharded_update(ckpt_sharded *sharded, const ckpt_adamw *how, ck
 
 /* Weights as the executor needs them: whole on every rank, or by layers the root of them. */
 ckpt_status ckpt_sharded_gather(ckpt_sharded *sharded, ckpt_error *err);
+
+/* Before weights are saved: gathers whole ones, where no rank has its shards alone. */
+ckpt_status ckpt_sharded_gather_saved(ckpt_sharded *sharded, ckpt_error *err);
 
 /* The summed gradients, whole on every rank's host (--dump-grads): n_flat elements; after ckpt_sharded_norm. */
 ckpt_status ckpt_sharded_whole_gradients(ckpt_sharded *sharded, float *out, ckpt_error *err);

@@ -4,7 +4,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "libckpt/base/error.h"
 #include "trainer/parallel/sharded.h"
@@ -31,6 +30,7 @@ struct ckpt_units {
   uint64_t *offsets; /* of each parameter in its unit's buffer */
   uint64_t slot_elements;
   float *weights[N_SLOTS], *gradients[N_SLOTS], *root_weights, *root_gradients;
+  int32_t at;                                   /* the layer entered last; NO_LAYER: the root */
   int32_t held[N_SLOTS];                        /* layer whose weights are in the slot, or will be */
   uint64_t gathered[N_SLOTS], reduced[N_SLOTS]; /* numbers of the work to wait for */
   ckpt_parameter_place *places;
@@ -47,12 +47,10 @@ struct ckpt_units {
 
 /* ---- what belongs together --------------------------------------------------------------------------------------- */
 
-static uint64_t aligned(uint64_t n) { return (n + 15) / 16 * 16; }
-
 static uint64_t unit_elements(const ckpt_model *model, int32_t layer) {
   uint64_t n = 0;
   for (uint32_t i = 0; i < model->n_parameters; i++)
-    if (model->parameters[i].layer == layer) n += aligned(model->parameters[i].n_elements);
+    if (model->parameters[i].layer == layer) n += ckpt_shard_aligned(model->parameters[i].n_elements);
   return n;
 }
 
@@ -84,7 +82,7 @@ static ckpt_status fill_unit(ckpt_units *u, unit *at, int32_t layer, ckpt_error 
     const ckpt_parameter *p = &model->parameters[i];
     if (p->layer != layer) continue;
     u->offsets[i] = at->n_elements;
-    at->n_elements += aligned(p->n_elements);
+    at->n_elements += ckpt_shard_aligned(p->n_elements);
     for (uint32_t r = 0; r < n_ranks; r++) {
       const ckpt_range whole = u->o.owned[r].ranges[i];
       ranges[(size_t)r * at->n + n] = (ckpt_range){u->offsets[i] + whole.first - p->offset, whole.n};
@@ -162,12 +160,6 @@ static void *run_thread(void *arg) {
   return NULL;
 }
 
-static double now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* Asks for work; *number is what to wait for. */
 static ckpt_status ask(ckpt_units *u, work w, uint64_t *number, ckpt_error *err) {
   if (!u->has_thread) {
@@ -185,13 +177,13 @@ static ckpt_status ask(ckpt_units *u, work w, uint64_t *number, ckpt_error *err)
 
 static ckpt_status wait_for(ckpt_units *u, uint64_t number, ckpt_error *err) {
   if (!u->has_thread) return CKPT_OK;
-  const double begin = now();
+  const double begin = ckpt_seconds();
   pthread_mutex_lock(&u->mutex);
   while (u->n_done < number) pthread_cond_wait(&u->changed, &u->mutex);
   const ckpt_status status = u->status;
   if (status != CKPT_OK && err != NULL) *err = u->error;
   pthread_mutex_unlock(&u->mutex);
-  u->o.waiting->seconds += now() - begin;
+  u->o.waiting->seconds += ckpt_seconds() - begin;
   return status;
 }
 
@@ -207,7 +199,9 @@ static ckpt_status want(ckpt_units *u, int32_t layer, ckpt_error *err) {
 /* Before a layer: its weights are there, the next one's are on their way, and its gradients begin with zeros. */
 static ckpt_status enter(void *arg, int32_t layer, bool is_backward, ckpt_error *err) {
   ckpt_units *u = arg;
-  if (layer < 0) return is_backward ? CKPT_OK : want(u, 0, err);
+  const bool ends = u->at != NO_LAYER; /* the root's last entries follow layers, which backward needs next */
+  u->at = layer;
+  if (layer < 0) return is_backward || ends ? CKPT_OK : want(u, 0, err);
   const uint32_t slot = (uint32_t)layer % N_SLOTS;
   const unit *at = &u->units[layer + 1];
   CKPT_TRY(want(u, layer, err));
@@ -233,6 +227,7 @@ ckpt_status ckpt_units_begin(ckpt_units *u, ckpt_error *err) {
   uint64_t number;
   if (u->o.whole != NULL) return CKPT_OK;
   for (uint32_t i = 0; i < N_SLOTS; i++) u->held[i] = NO_LAYER;
+  u->at = NO_LAYER;
   CKPT_TRY(ask(u, (work){&u->units[0], u->root_weights, false}, &number, err));
   return wait_for(u, number, err);
 }
@@ -253,6 +248,7 @@ static ckpt_status allocate(const ckpt_units *u, float **out, uint64_t n, ckpt_e
 
 static ckpt_status allocate_all(ckpt_units *u, ckpt_error *err) {
   const bool gathers = u->o.whole == NULL;
+  u->at = NO_LAYER;
   if (gathers) CKPT_TRY(allocate(u, &u->root_weights, u->units[0].n_elements, err));
   CKPT_TRY(allocate(u, &u->root_gradients, u->units[0].n_elements, err));
   for (uint32_t i = 0; i < N_SLOTS; i++) {

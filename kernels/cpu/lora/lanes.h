@@ -1,7 +1,7 @@
 /* lanes.h - low-rank updates with vectors across columns, for the file that includes it; equal to the reference bit for
  * bit, since every column has its own chain of sums, k in order. The compiler must not contract products.
  *
- * That file has vf and vd (vectors of f32 and f64), TARGET, WIDTH (f32 in a vf), and the size of a block in registers:
+ * That file has vf (a vector of WIDTH f32), square_sums, TARGET, ALWAYS_INLINE, and the size of a block in registers:
  * ROWS x VECTORS. Of the input's factor STEPS x COLUMNS are packed, which the nearest cache holds while BLOCK_ROWS rows
  * pass: in the matrix they lie a row apart, where they would push each other out. */
 #include "kernels/cpu/lora/lora.h"

@@ -1,8 +1,9 @@
 /* gemm.c - the GEMM hook of the CPU: oneDNN's products of f32 and of bf16, on the calling thread alone.
  *
- * The library is loaded at the first product, so that a command that multiplies nothing pays nothing for it (4 MiB and
- * 2 ms). oneDNN runs on OpenMP: a thread that calls it is told once that it has one thread. Whoever cuts products into
- * parts cuts them by shape, so the same calls are made for any number of threads.
+ * The library is loaded at the first product, or where a processor with AVX512_BF16 chooses its kernels, so that a
+ * command that runs no model pays nothing for it (4 MiB and 2 ms). oneDNN runs on OpenMP: a thread that calls it is
+ * told once that it has one thread. Whoever cuts products into parts cuts them by shape, so the same calls are made for
+ * any number of threads.
  *
  * Products of bf16 pay where the processor multiplies pairs of them at the rate of f32 or has tiles (AMD with
  * AVX512_BF16; AMX). Intel's AVX512_BF16 alone has half of it: 85 GFLOP/s a core against 150 of f32, measured. */
@@ -26,7 +27,7 @@ typedef dnnl_status_t bf16_gemm_function(char, char, dnnl_dim_t, dnnl_dim_t, dnn
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static sgemm_function *sgemm;
-static bf16_gemm_function *bf16_gemm; /* its header has it not, all releases export it */
+static bf16_gemm_function *bf16_gemm; /* missing from its header, exported by every release */
 static bool has_fast_bf16;
 static void (*set_threads)(int n);
 static _Thread_local bool is_limited;
@@ -88,7 +89,6 @@ void *ckpt_gemm_scratch(size_t n_bytes) {
   if (s->memory == NULL) s->n_bytes = 0;
   return s->memory;
 }
-
 
 static void add_bias(const ckpt_gemm *g) {
   const float *restrict bias = g->bias;

@@ -33,26 +33,25 @@ static inline void make_operand(operand *o, size_t element_bytes) {
   o->panel_bytes = is_ready ? 0 : whole_lines(o->rows * o->columns * element_bytes);
 }
 
+/* The bits of a value rounded to bf16, above 16 others. */
+static inline uint32_t rounded_bits(const float *x) {
+  uint32_t bits, is_nan;
+  memcpy(&bits, x, sizeof bits);
+  is_nan = (uint32_t) - ((bits & 0x7FFFFFFF) > 0x7F800000);
+  return ((bits + 0x7FFF + (bits >> 16 & 1)) & ~is_nan) | ((bits | 0x400000) & is_nan);
+}
+
 /* n elements rounded to bf16, in f32. */
 static void round_to_f32(float *restrict out, const float *restrict x, size_t n) {
   for (size_t i = 0; i < n; i++) {
-    uint32_t bits, is_nan;
-    memcpy(&bits, x + i, sizeof bits);
-    is_nan = (uint32_t) - ((bits & 0x7FFFFFFF) > 0x7F800000);
-    bits = (((bits + 0x7FFF + (bits >> 16 & 1)) & ~is_nan) | ((bits | 0x400000) & is_nan)) & 0xFFFF0000;
+    const uint32_t bits = rounded_bits(x + i) & 0xFFFF0000;
     memcpy(out + i, &bits, sizeof bits);
   }
 }
 
 /* The same as bf16. */
 static inline void round_to_bf16(uint16_t *restrict out, const float *restrict x, size_t n) {
-  for (size_t i = 0; i < n; i++) {
-    uint32_t bits, is_nan;
-    memcpy(&bits, x + i, sizeof bits);
-    is_nan = (uint32_t) - ((bits & 0x7FFFFFFF) > 0x7F800000);
-    bits = ((bits + 0x7FFF + (bits >> 16 & 1)) & ~is_nan) | ((bits | 0x400000) & is_nan);
-    out[i] = (uint16_t)(bits >> 16);
-  }
+  for (size_t i = 0; i < n; i++) out[i] = (uint16_t)(rounded_bits(x + i) >> 16);
 }
 
 /* Row r in f32, in `row` (whose size is the columns and two blocks) unless it lies in f32 already. */

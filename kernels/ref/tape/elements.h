@@ -83,7 +83,7 @@ static inline CKPT_DEVICE real smoothed_log(double smoothing, real target, real 
   return (1 - share) * (target - log_total) + share * (mean - log_total);
 }
 
-/* What the gradient of each logit is less of, and that of the target besides. */
+/* What is subtracted from each logit's gradient, and what else from the target's. */
 static inline CKPT_DEVICE real smoothed_share(double scale, double smoothing, size_t n) {
   return (real)(scale * smoothing / (double)n);
 }

@@ -345,8 +345,8 @@ static ckpt_status set_window(const setter *s, const ckpt_arch_key *key, ckpt_er
   if (is_null(s->config, key->config)) {
     if (!ckpt_config_extent(s->config, "max_position_embeddings", &n))
       return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL,
-                       "%s is null, and llama.cpp takes a number of its own then (no max_position_embeddings)",
-                       key->gguf);
+                       "%.*s is null, and llama.cpp takes a number of its own then (no max_position_embeddings)",
+                       (int)strcspn(key->config, "|"), key->config);
     return set_own_u32(s, key->gguf, n, err);
   }
   return ckpt_config_extent(s->config, key->config, &n) ? set_own_u32(s, key->gguf, n, err) : CKPT_OK;

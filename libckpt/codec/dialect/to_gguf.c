@@ -58,6 +58,9 @@ static ckpt_status check_shape(const maker *m, const ckpt_arch_name *row, const 
   const ckpt_arch_shape *shape = ckpt_arch_shape_of(m->arch, row->hf);
   ckpt_arch_extents extents = {0};
   if (shape != NULL) ckpt_arch_compare_shape(&extents, shape, m->config, tensor);
+  if (extents.undecided != NULL)
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "config.json does not say %s, which GGUF needs",
+                     extents.undecided);
   if (!extents.differs) return CKPT_OK;
   return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "its shape is [%s], config.json says [%s] (%s)", extents.is,
                    extents.wanted, extents.said);
@@ -323,11 +326,13 @@ ckpt_status ckpt_dialect_of_model(const ckpt_arch **arch, ckpt_dialect_sizes *si
   if (model->stored_form != NULL && ckpt_dialect_gguf_sizes(arch, sizes, model->stored_form)) return CKPT_OK;
   CKPT_TRY(open_config(&config, m.arch, model, model, err));
   m.config = config;
-  ckpt_status status = ckpt_fail_at(read_numbers(&m, err), err, model->path, NULL);
+  const char *path = ckpt_index_side_path(model, ckpt_index_side_file(model, "config.json"));
+  const ckpt_status status = ckpt_fail_at(read_numbers(&m, err), err, path, NULL);
   ckpt_config_free(config);
+  if (status != CKPT_OK) return status;
   *arch = m.arch;
   *sizes = m.sizes;
-  return status;
+  return CKPT_OK;
 }
 
 static ckpt_status make(maker *m, const ckpt_index *config_of, const ckpt_side_file *side, ckpt_error *err) {

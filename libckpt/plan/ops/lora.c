@@ -44,7 +44,7 @@ static void update_rows(const ckpt_op_call *call, uint64_t row, size_t n, ckpt_l
                                .updates = updates,
                                .n_updates = params->n_terms,
                                .squares = squares};
-  (call->backend->lora != NULL ? call->backend : &ckpt_backend_reference)->lora(&rows);
+  call->backend->lora(&rows);
 }
 
 /* Of n results those that are the base's values, once they are rounded to the dtype that the update is for. */
@@ -80,7 +80,7 @@ static void look(const ckpt_op_call *call, uint64_t row, size_t n, const ckpt_lo
   }
 }
 
-/* In eight partial sums, as kernels/ref/lora adds up squares. */
+/* In eight partial sums over the whole row; the kernels begin anew every 64 columns. */
 static double sum_squares(const float *x, const float *from, uint64_t n) {
   double lanes[8] = {0};
   for (uint64_t i = 0; i < n; i++) {
@@ -137,7 +137,7 @@ static ckpt_status run_nothing(const ckpt_op_call *call, ckpt_error *err) {
   return CKPT_OK;
 }
 
-/* The base of an update, with the arguments of that: a batch has what reads the same. */
+/* Passes the base through. It lists the update's arguments, so that one batch reads both. */
 const ckpt_op ckpt_op_unchanged = {
     .name = "unchanged", .rule = CKPT_RULE_ROW, .is_check = true, .whole_args = 0x55555554, .run = run_nothing};
 

@@ -32,8 +32,7 @@ std::vector<uint8_t> Stored(ckpt_dtype dtype, const Floats &x, size_t n_columns)
   std::vector<uint8_t> out(n_bytes);
   ckpt_cast_stats stats = {};
   if (ckpt_dtype_is_block(dtype))
-    EXPECT_TRUE(
-        ckpt_backend_cpu.quantize(dtype, out.data(), x.data(), x.size() / n_columns, n_columns, nullptr));
+    EXPECT_TRUE(ckpt_backend_cpu.quantize(dtype, out.data(), x.data(), x.size() / n_columns, n_columns, nullptr));
   else
     ckpt_backend_cpu.cast(dtype, out.data(), CKPT_F32, x.data(), x.size(), &stats);
   return out;

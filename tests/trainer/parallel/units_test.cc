@@ -1,5 +1,5 @@
-// What a rank holds: buffers are those of the plan to the byte, in every stage, whole and by layers; and shards of
-// stage 3 are a fraction of the whole.
+// What a rank holds: buffers are those of the plan to the byte, in every stage, whole and by layers. And how often
+// layers are gathered and summed: never again what is at hand.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -88,6 +88,70 @@ TEST(Sharded, HoldsWhatThePlanSays) {
         ckpt_thread_ranks_free(background);
       }
   ckpt_model_free(model);
+}
+
+// Ranks that only count.
+struct Counting {
+  ckpt_collective base;
+  int n_gathered, n_reduced;
+};
+ckpt_status CountGather(ckpt_collective *c, float *, const ckpt_ranges *, ckpt_error *) {
+  reinterpret_cast<Counting *>(c)->n_gathered++;
+  return CKPT_OK;
+}
+ckpt_status CountReduce(ckpt_collective *c, float *, const ckpt_ranges *, ckpt_error *) {
+  reinterpret_cast<Counting *>(c)->n_reduced++;
+  return CKPT_OK;
+}
+
+void Pass(const ckpt_unit_hooks *hooks, int32_t n_layers, bool is_backward) {
+  ckpt_error err = {};
+  const auto visit = [&](int32_t layer) {
+    EXPECT_EQ(hooks->enter(hooks->arg, layer, is_backward, &err), CKPT_OK) << err.message;
+    EXPECT_EQ(hooks->leave(hooks->arg, layer, is_backward, &err), CKPT_OK) << err.message;
+  };
+  visit(-1);
+  for (int32_t i = 0; i < n_layers; i++) visit(is_backward ? n_layers - 1 - i : i);
+  visit(-1);
+}
+
+TEST(Units, WhatIsAtHandIsNotGatheredAgain) {
+  for (const int32_t n_layers : {1, 2, 4, 5}) {
+    std::ifstream file(std::string(CKPT_TESTS_DIR) + "/data/training/llama/config.json");
+    std::stringstream stream;
+    stream << file.rdbuf();
+    std::string text = stream.str();
+    const std::string key = "\"num_hidden_layers\": ";
+    ASSERT_NE(text.find(key), std::string::npos);
+    text.replace(text.find(key) + key.size(), 1, std::to_string(n_layers));
+    const ckpt_model_options model_options = {sizeof model_options, true, false};
+    ckpt_model *model = nullptr;
+    ckpt_device *device = nullptr;
+    ckpt_sharded *sharded = nullptr;
+    ckpt_error err = {};
+    ASSERT_EQ(ckpt_model_new(&model, text.c_str(), text.size(), nullptr, &model_options, &err), CKPT_OK) << err.message;
+    ASSERT_EQ(ckpt_device_cpu_new(&device, 1, nullptr, &err), CKPT_OK) << err.message;
+    ckpt_collective_ops ops = {};
+    ops.all_gather = CountGather;
+    ops.reduce_scatter = CountReduce;
+    Counting ranks = {{&ops, 0, 2, 0}, 0, 0};
+    const ckpt_sharded_options options = {model, &ranks.base, &ranks.base, device, 3, true, false};
+    ASSERT_EQ(ckpt_sharded_new(&sharded, &options, &err), CKPT_OK) << err.message;
+    const ckpt_unit_hooks *hooks = ckpt_units_hooks(sharded->units);
+    ASSERT_EQ(ckpt_units_begin(sharded->units, &err), CKPT_OK);
+    const int turn = n_layers > 2 ? n_layers - 2 : 0;  // two are at hand where a pass turns
+    for (int micro = 0; micro < 3; micro++) {
+      ranks.n_reduced = 0;
+      Pass(hooks, n_layers, false);
+      Pass(hooks, n_layers, true);
+      ASSERT_EQ(ckpt_units_end(sharded->units, &err), CKPT_OK);
+      EXPECT_EQ(ranks.n_gathered, 1 + n_layers + turn + micro * 2 * turn) << n_layers << " layers, batch " << micro;
+      EXPECT_EQ(ranks.n_reduced, n_layers + 1);
+    }
+    ckpt_sharded_free(sharded);
+    ckpt_device_free(device);
+    ckpt_model_free(model);
+  }
 }
 
 }  // namespace
