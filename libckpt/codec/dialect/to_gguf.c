@@ -59,8 +59,8 @@ static ckpt_status check_shape(const maker *m, const ckpt_arch_name *row, const 
   ckpt_arch_extents extents = {0};
   if (shape != NULL) ckpt_arch_compare_shape(&extents, shape, m->config, tensor);
   if (extents.undecided != NULL)
-    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "config.json does not say %s, which GGUF needs",
-                     extents.undecided);
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL,
+                     "config.json does not say how long an axis is (%s), and GGUF needs that", extents.undecided);
   if (!extents.differs) return CKPT_OK;
   return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "its shape is [%s], config.json says [%s] (%s)", extents.is,
                    extents.wanted, extents.said);

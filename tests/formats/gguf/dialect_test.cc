@@ -294,6 +294,17 @@ TEST(Dialect, RefusesAHeadOfAnotherVocabulary) {
   }
 }
 
+// Without a number of heads of keys nobody knows the order of their rows, but where transformers has a default.
+TEST(Dialect, HeadsOfKeysAreNotGuessed) {
+  Folder folder;
+  const std::string out = folder / "out.gguf", key = "\"num_key_value_heads\": ";
+  std::string said = convert(with_config(folder, "mixtral", key + "2,", ""), out);
+  EXPECT_NE(said.find("config.json does not say how long an axis is (num_key_value_heads*"), std::string::npos) << said;
+  EXPECT_FALSE(std::filesystem::exists(out));
+  said = convert(with_config(folder, "gemma2", key + "2,", ""), out);  // 4, and the tensors have 2
+  EXPECT_NE(said.find("config.json says"), std::string::npos) << said;
+}
+
 // llama.cpp takes a window of 4096 positions where no key says one, as does transformers; without one it is the
 // context.
 TEST(Dialect, AWindowIsAlwaysStated) {
