@@ -157,6 +157,7 @@ ckpt_status ckpt_zero_read(ckpt_index *index, const ckpt_zero_reading *reading, 
   zero->index = index;
   zero->folder = "";
   zero->is_universal = reading->is_universal;
+  zero->checks_names = reading->checks_names;
   zero->copy = reading->copy;
   zero->twin = reading->twin;
   ckpt_status status;
@@ -185,9 +186,10 @@ static ckpt_status read_index(ckpt_index *index, const ckpt_probe *p, const char
                               const ckpt_open_options *options, ckpt_error *err) {
   (void)name;
   bool is_tag = ckpt_zero_has_states(p->entries, p->n_entries);
-  CKPT_TRY(ckpt_zero_read(index, &(ckpt_zero_reading){.latest = is_tag ? NULL : CKPT_ZERO_LATEST}, options, NULL, err));
-  const bool is_salvage = options->allow_corrupt || index->defects.report != NULL; /* `verify` names each file */
-  return is_salvage ? CKPT_OK : ckpt_zero_check_names(index, err);
+  /* a salvage takes what there is; `verify`, which collects defects, names each file itself */
+  const ckpt_zero_reading reading = {.latest = is_tag ? NULL : CKPT_ZERO_LATEST,
+                                     .checks_names = !options->allow_corrupt && index->defects.report == NULL};
+  return ckpt_zero_read(index, &reading, options, NULL, err);
 }
 
 const ckpt_format ckpt_format_zero = {

@@ -14,6 +14,7 @@ static ckpt_status read_file(ckpt_zero_file *file, ckpt_zero *zero, ckpt_error *
   ckpt_pickle_report report;
   file->graph.n_expanded = zero->n_expanded;
   CKPT_TRY(ckpt_torch_any_read(&file->graph, source, file->number, &file->nodes, &report, err));
+  if (zero->checks_names) CKPT_TRY(ckpt_zero_check_name(file->path, file->graph.archive, err));
   file->n_pickled = report.n_consumed;
   CKPT_TRY(ckpt_torch_globals_add(&zero->globals, &report, &zero->index->arena, err));
   CKPT_TRY(ckpt_torch_graph_add(&file->graph, file->held, "", true, err));

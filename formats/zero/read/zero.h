@@ -107,6 +107,7 @@ typedef struct ckpt_zero_client {
 
 typedef struct ckpt_zero {
   ckpt_index *index;
+  bool checks_names;                  /* as ckpt_zero_reading */
   const char *folder;                 /* of the files, below the root; "" for the root itself */
   ckpt_zero_files models, optimizers; /* as the folder lists them */
   ckpt_zero_files expert_optimizers;  /* of expert-parallel ranks, without ZeRO */
@@ -445,6 +446,7 @@ typedef struct ckpt_zero_reading {
   const char *latest; /* the file that says the tag, whose folder it is; NULL: the folder itself */
   bool is_universal;
   uint32_t copy, twin; /* as ckpt_zero has them */
+  bool checks_names;   /* refuses a file that was saved as another rank's */
 } ckpt_zero_reading;
 
 /* Of which there are copies: tensor-parallel ranks that have slices, and what of tied modules is there again. */
@@ -470,8 +472,8 @@ ckpt_status ckpt_zero_verify(struct ckpt_findings *findings, const ckpt_index *i
 
 /* ---- formats/zero/verify/saved_as.c ---- */
 
-/* EFORMAT for the first file that was saved under another name; EIO, ENOMEM. */
-ckpt_status ckpt_zero_check_names(const ckpt_index *index, ckpt_error *err);
+/* EFORMAT where a file is a rank's, and its archive was saved as another's; archive may be NULL. */
+ckpt_status ckpt_zero_check_name(const char *path, const char *archive, ckpt_error *err);
 
 /* A problem for each file that was saved under another name; what the others do not say is named. EIO, ENOMEM. */
 ckpt_status ckpt_zero_verify_names(struct ckpt_findings *findings, const ckpt_index *index, ckpt_error *err);

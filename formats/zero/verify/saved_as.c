@@ -22,30 +22,6 @@ static const char *without_engine(const char *name) {
   return name;
 }
 
-/* What the archive in a file was saved as, without the suffix; *out is "" where it does not say. */
-static ckpt_status find_root(char *out, size_t n_out, const ckpt_index *index, uint32_t file, ckpt_error *err) {
-  uint8_t head[4] = {0};
-  const uint64_t n_bytes = ckpt_source_size(index->source, file);
-  ckpt_zip *zip;
-  ckpt_error defect = {0};
-  out[0] = '\0';
-  if (n_bytes < sizeof head) return CKPT_OK;
-  CKPT_TRY(ckpt_source_read(index->source, file, 0, head, sizeof head, err));
-  if (!ckpt_zip_is_start(head, sizeof head)) return CKPT_OK;
-  ckpt_status status = ckpt_zip_open(&zip, index->source, file, 0, n_bytes, CKPT_ZIP_MAX_BYTES, &defect);
-  if (ckpt_is_defect(status) || status == CKPT_ELIMIT) return CKPT_OK; /* which is told elsewhere */
-  if (status != CKPT_OK) return ckpt_fail_as(err, status, NULL, NULL, &defect);
-  const char *name = ckpt_zip_count(zip) == 0 ? "" : ckpt_zip_at(zip, 0)->name;
-  const size_t n = strcspn(name, "/");
-  if (name[n] == '/' && n < n_out) {
-    memcpy(out, name, n);
-    out[n] = '\0';
-    if (!ckpt_text_ends(out, "states")) out[0] = '\0'; /* no name that DeepSpeed gives */
-  }
-  ckpt_zip_free(zip);
-  return CKPT_OK;
-}
-
 /* Takes the next number from a name, and moves *name behind it; -1: the name has no more. */
 static int64_t next_number(const char **name) {
   int64_t number = 0;
@@ -66,29 +42,44 @@ static bool is_same(const char *name, const char *root) {
   }
 }
 
-/* Whether a file of the checkpoint is one of a rank's, and what it was saved as; *is_there: it still has that name. */
-static ckpt_status look_at(char root[512], bool *is_ranks, bool *is_there, const ckpt_index *index, uint32_t file,
-                           ckpt_error *err) {
-  const char *name = ckpt_path_name(ckpt_source_name(index->source, file));
-  root[0] = '\0';
-  *is_ranks = ckpt_text_ends(name, end);
-  *is_there = true;
-  if (!*is_ranks) return CKPT_OK;
-  CKPT_TRY(find_root(root, 512, index, file, err));
-  *is_there = root[0] == '\0' || is_same(name, root);
-  return CKPT_OK;
+/* Whether a rank's file has the name that its archive was saved under. One that DeepSpeed does not give says nothing.
+ */
+static bool is_in_place(const char *path, const char *archive) {
+  const char *name = ckpt_path_name(path);
+  return !ckpt_text_ends(name, end) || !ckpt_text_ends(archive, "states") || is_same(name, archive);
 }
 
-ckpt_status ckpt_zero_check_names(const ckpt_index *index, ckpt_error *err) {
-  char root[512];
-  bool is_ranks, is_there;
-  for (uint32_t file = 0; file < ckpt_source_count(index->source); file++) {
-    CKPT_TRY(look_at(root, &is_ranks, &is_there, index, file, err));
-    if (!is_there)
-      return ckpt_advise(ckpt_fail(err, CKPT_EFORMAT, ckpt_source_path(index->source, file), NULL,
-                                   "was saved as %.200s.pt, as its archive says: a file in another's place", root),
-                         err, "%allow_corrupt reads it all the same");
+static const char in_another_place[] = "its archive says that it was saved as %.200s.pt: it lies in another's place";
+
+ckpt_status ckpt_zero_check_name(const char *path, const char *archive, ckpt_error *err) {
+  if (archive == NULL || is_in_place(path, archive)) return CKPT_OK;
+  return ckpt_advise(ckpt_fail(err, CKPT_EFORMAT, path, NULL, in_another_place, archive), err,
+                     "%allow_corrupt reads it all the same");
+}
+
+/* ---- for `verify`, which looks at files that reading passes by ----------------------------------------------------
+ */
+
+/* What the archive in a file was saved as, without the suffix; *out is "" where it does not say. */
+static ckpt_status find_root(char *out, size_t n_out, const ckpt_index *index, uint32_t file, ckpt_error *err) {
+  uint8_t head[4] = {0};
+  const uint64_t n_bytes = ckpt_source_size(index->source, file);
+  ckpt_zip *zip;
+  ckpt_error defect = {0};
+  out[0] = '\0';
+  if (n_bytes < sizeof head) return CKPT_OK;
+  CKPT_TRY(ckpt_source_read(index->source, file, 0, head, sizeof head, err));
+  if (!ckpt_zip_is_start(head, sizeof head)) return CKPT_OK;
+  ckpt_status status = ckpt_zip_open(&zip, index->source, file, 0, n_bytes, CKPT_ZIP_MAX_BYTES, &defect);
+  if (ckpt_is_defect(status) || status == CKPT_ELIMIT) return CKPT_OK; /* which is told elsewhere */
+  if (status != CKPT_OK) return ckpt_fail_as(err, status, NULL, NULL, &defect);
+  const char *name = ckpt_zip_count(zip) == 0 ? "" : ckpt_zip_at(zip, 0)->name;
+  const size_t n = strcspn(name, "/");
+  if (name[n] == '/' && n < n_out) {
+    memcpy(out, name, n);
+    out[n] = '\0';
   }
+  ckpt_zip_free(zip);
   return CKPT_OK;
 }
 
@@ -96,14 +87,15 @@ ckpt_status ckpt_zero_verify_names(ckpt_findings *findings, const ckpt_index *in
   char root[512];
   uint32_t n_silent = 0, n_ranks = 0;
   for (uint32_t file = 0; file < ckpt_source_count(index->source); file++) {
-    bool is_ranks, is_there;
-    CKPT_TRY(look_at(root, &is_ranks, &is_there, index, file, err));
-    const bool is_cut = is_ranks && strstr(ckpt_source_name(index->source, file), "zero_pp_rank_") != NULL;
+    const char *name = ckpt_source_name(index->source, file);
+    if (!ckpt_text_ends(name, end)) continue;
+    const bool is_cut = strstr(name, "zero_pp_rank_") != NULL;
+    CKPT_TRY(find_root(root, sizeof root, index, file, err));
     n_ranks += is_cut;
-    n_silent += is_cut && root[0] == '\0';
-    if (is_there) continue;
+    n_silent += is_cut && !ckpt_text_ends(root, "states");
+    if (is_in_place(name, root)) continue;
     CKPT_TRY(ckpt_findings_add(findings, err, CKPT_PROBLEM, ckpt_source_path(index->source, file), NULL,
-                               "was saved as %.200s.pt, as its archive says: a file in another's place", root));
+                               in_another_place, root));
   }
   if (n_silent == 0 || n_ranks < 2 || index->parallel.stage != 3) return CKPT_OK;
   return ckpt_findings_add(findings, err, CKPT_UNPROVEN, NULL, NULL,

@@ -214,7 +214,9 @@ ckpt_status ckpt_torch_archive_read(ckpt_torch_graph *graph, ckpt_source *source
   CKPT_TRY_GOTO(read_version(a, &graph->version, arena, err));
   CKPT_TRY_GOTO(read_object(a, &root, arena, report, err));
   CKPT_TRY_GOTO(ckpt_torch_graph_read(graph, root, locate, a, arena, err));
-  if (!graph->has_unknown_storage) status = find_strays(a, graph, arena, err);
+  if (!graph->has_unknown_storage) CKPT_TRY_GOTO(find_strays(a, graph, arena, err));
+  graph->archive = ckpt_arena_printf(arena, "%.*s", (int)a->n_root, a->name);
+  status = graph->archive != NULL ? CKPT_OK : ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
 done:
   free(a->used);
   ckpt_zip_free(a->zip);

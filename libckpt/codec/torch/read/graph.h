@@ -94,6 +94,7 @@ typedef struct ckpt_torch_graph {
   const char *stray;            /* the first of the archive's records that the object does not use */
   uint32_t n_strays;
   uint64_t n_trailing; /* bytes of a stream's file behind its last storage */
+  const char *archive; /* what the archive's records lie below: the name that it was saved under; NULL: no archive */
   const char *version; /* of the file's form: "zip 3", "": it does not say; NULL: the stream of before 1.6 */
   bool is_state_dict;  /* a dict of the model's plain tensors and nothing else: once added */
 } ckpt_torch_graph;
