@@ -34,7 +34,7 @@ static void bash_word(FILE *out, const ckpt_verb *verb, const ckpt_option *optio
 
 static void bash_choices(FILE *out, const ckpt_verb *verb, const ckpt_option *option, const char *choices) {
   if (choices == NULL) return;
-  if (option->flags & CKPT_OPTION_ATTACHED) { /* a word of its own that follows is none of its */
+  if (option->flags & CKPT_OPTION_ATTACHED) { /* only what follows `=` is its value */
     fprintf(out, "    %s:--%s) [[ -n $equals ]] && words='%s' ;;\n", verb->name, option->name, choices);
     return;
   }

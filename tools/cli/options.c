@@ -165,17 +165,21 @@ static ckpt_status check_with(const ckpt_args *args, const ckpt_option *option, 
 
 static ckpt_status check_option(const ckpt_args *args, const ckpt_option *option, ckpt_error *err) {
   const bool is_modifier = (option->flags & CKPT_OPTION_MODIFIER) != 0, is_one = n_paths(args) <= 1;
-  uint32_t at = 0, n = 0, n_most = 0;
+  uint32_t at = 0, n = 0, n_behind = 0, n_most = 0; /* n: of the input `last` */
   int64_t last = 0;
   for (const ckpt_arg *arg; (arg = ckpt_args_next(args, option->name, &at)) != NULL;) {
     if (is_modifier && arg->after < 0 && !is_one)
       return ckpt_args_fail(args, err, "--%s stands after the input that it belongs to", option->name);
-    /* A modifier may be given once for each input, anything else once. */
-    const bool is_anywhere = !is_modifier || (is_one && arg->after != CKPT_INPUT_OF_OPTION);
-    const int64_t of = is_anywhere ? 0 : arg->after;
-    n = of == last ? n + 1 : 1;
-    last = of;
+    /* A modifier may be given once for each input, anything else once. Inputs come in order, an option's anywhere. */
+    if (is_modifier && arg->after == CKPT_INPUT_OF_OPTION) {
+      n_behind++;
+    } else {
+      const int64_t of = !is_modifier || is_one ? 0 : arg->after;
+      n = of == last ? n + 1 : 1;
+      last = of;
+    }
     n_most = n > n_most ? n : n_most;
+    n_most = n_behind > n_most ? n_behind : n_most;
   }
   if (n_most == 0 && (option->flags & CKPT_OPTION_REQUIRED))
     return ckpt_args_fail(args, err, "%s%s is missing: ckpt %.*s", option->letter == 'o' ? "-o, --" : "--",

@@ -123,7 +123,7 @@ ckpt_dtype ckpt_args_dtype(const ckpt_args *args, const char *name);            
 /* Whether it is --plan=rows. */
 bool ckpt_args_plans_rows(const ckpt_args *args);
 
-/* What one occurrence says, into the member that its row names; of a list or a cast it says nothing by itself. */
+/* Stores the value of one occurrence in its member. Does nothing for casts. */
 void ckpt_arg_fill(void *member, const ckpt_arg *arg);
 
 /* All texts of a repeated option, NULL-terminated, in the args' arena; NULL if it is not given. */

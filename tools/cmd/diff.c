@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "libckpt/base/error.h"
+#include "libckpt/codec/gguf/value.h"
 #include "libckpt/index/arch.h"
 #include "libckpt/index/config.h"
 #include "libckpt/index/masters.h"
@@ -225,6 +226,7 @@ static ckpt_status compare_configs(const ckpt_args *args, ckpt_index *a, ckpt_in
   if (of_a == NULL || of_b == NULL) return CKPT_OK;
   CKPT_TRY(ckpt_index_side_text(a, of_a, CKPT_CONFIG_MAX_BYTES, &text_a, err));
   CKPT_TRY(ckpt_index_side_text(b, of_b, CKPT_CONFIG_MAX_BYTES, &text_b, err));
+  if (of_a->n_bytes == of_b->n_bytes && memcmp(text_a, text_b, (size_t)of_a->n_bytes) == 0) return CKPT_OK;
   json_t *json_a = config_of(text_a, of_a->n_bytes), *json_b = config_of(text_b, of_b->n_bytes);
   if (json_a == NULL || json_b == NULL || !json_equal(json_a, json_b))
     ckpt_report_warning(args, "config.json differs: tensors alone are compared");
@@ -233,27 +235,37 @@ static ckpt_status compare_configs(const ckpt_args *args, ckpt_index *a, ckpt_in
   return CKPT_OK;
 }
 
-/* What describes a model, not its file: keys of one that the other lacks, or, where values_too, has with another value.
- */
-static size_t count_keys(const ckpt_index *of, const ckpt_index *other, bool values_too, const char **first) {
-  size_t n = 0;
-  for (uint32_t i = 0; i < of->n_metadata; i++) {
-    const ckpt_meta *meta = &of->metadata[i], *there = ckpt_index_meta(other, meta->key);
-    if (meta->typed == NULL || strncmp(meta->key, "general.", 8) == 0 || strncmp(meta->key, "quantize.", 9) == 0)
-      continue;
-    if (there != NULL && (!values_too || strcmp(meta->value, there->value) == 0)) continue;
-    if (n++ == 0 && *first == NULL) *first = meta->key;
-  }
-  return n;
+/* Whether a typed value and what another index has under its key are the same: their types and bytes. */
+static ckpt_status is_same(bool *out, const ckpt_meta *meta, const ckpt_meta *there, ckpt_error *err) {
+  *out = false;
+  return there->typed == NULL ? CKPT_OK : ckpt_gguf_value_same(out, meta->typed, there->typed, err);
 }
 
-static void compare_metadata(const ckpt_args *args, const ckpt_index *a, const ckpt_index *b) {
+/* Counts what describes a model, not its file: keys of one that the other lacks, or, where values_too, has with another
+ * value. */
+static ckpt_status count_keys(size_t *n, const ckpt_index *of, const ckpt_index *other, bool values_too,
+                              const char **first, ckpt_error *err) {
+  for (uint32_t i = 0; i < of->n_metadata; i++) {
+    const ckpt_meta *meta = &of->metadata[i], *there = ckpt_index_meta(other, meta->key);
+    bool same = there != NULL;
+    if (meta->typed == NULL || strncmp(meta->key, "general.", 8) == 0 || strncmp(meta->key, "quantize.", 9) == 0)
+      continue;
+    if (same && values_too) CKPT_TRY(is_same(&same, meta, there, err));
+    if (!same && (*n)++ == 0) *first = meta->key;
+  }
+  return CKPT_OK;
+}
+
+static ckpt_status compare_metadata(const ckpt_args *args, const ckpt_index *a, const ckpt_index *b, ckpt_error *err) {
   const char *first = NULL;
-  if (strcmp(a->format, b->format) != 0) return;
-  const size_t n = count_keys(a, b, true, &first) + count_keys(b, a, false, &first);
+  size_t n = 0;
+  if (strcmp(a->format, b->format) != 0) return CKPT_OK;
+  CKPT_TRY(count_keys(&n, a, b, true, &first, err));
+  CKPT_TRY(count_keys(&n, b, a, false, &first, err));
   if (n != 0)
     ckpt_report_warning(args, "metadata differs in %zu key%s (%s%s): tensors alone are compared", n, n == 1 ? "" : "s",
                         first, n == 1 ? "" : ", ...");
+  return CKPT_OK;
 }
 
 static bool has_objects(const ckpt_index *index) { return index->objects != NULL && index->objects->n != 0; }
@@ -334,7 +346,7 @@ static ckpt_status check_any(const ckpt_diff *diff, ckpt_error *err) {
 
 static ckpt_status report_rest(const ckpt_args *args, ckpt_index *a, ckpt_index *b, const char *include,
                                ckpt_error *err) {
-  compare_metadata(args, a, b);
+  CKPT_TRY(compare_metadata(args, a, b, err));
   name_objects(args, a, b, include);
   return compare_configs(args, a, b, err);
 }

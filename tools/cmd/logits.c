@@ -7,6 +7,7 @@
 
 #include "libckpt/base/checked.h"
 #include "libckpt/base/error.h"
+#include "libckpt/base/text.h"
 #include "libckpt/codec/json.h"
 #include "libckpt/plan/plan.h"
 #include "tools/report/input.h"
@@ -208,8 +209,11 @@ static ckpt_status open_output(logits *l, const ckpt_args *args, ckpt_error *err
   CKPT_TRY(ckpt_plan_new(&l->plan, err));
   CKPT_TRY(ckpt_plan_reads(l->plan, l->input.index, NULL, err));
   ckpt_status status = ckpt_plan_output(l->plan, path, NULL, ckpt_args_has(args, "force"), &l->sink, &own);
-  if (status == CKPT_EINVAL || (format != NULL && format->caps.graph)) /* a graph is nothing without what it computes */
-    return ckpt_args_fail(args, err, "-o %s is no name of what holds a tensor (-o out.safetensors)", path);
+  /* a name without a dot is a folder's; a graph is nothing without what it computes */
+  const bool is_unknown = status == CKPT_EINVAL && format == NULL && strchr(ckpt_path_name(path), '.') != NULL;
+  if (is_unknown || (format != NULL && format->caps.graph))
+    return ckpt_args_fail(args, err, "-o %s: no known format can hold a tensor under this name (-o out.safetensors)",
+                          path);
   if (status != CKPT_OK && err != NULL) *err = own;
   return status;
 }

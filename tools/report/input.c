@@ -38,8 +38,8 @@ static const ckpt_tensor *joined_with(const ckpt_index *in, const ckpt_index *of
   return name == NULL ? NULL : ckpt_index_find(in, name);
 }
 
-/* Every model tensor of one stands in the other, and with the same shape; where it is joined with others, its shape is
- * theirs to say. */
+/* Every model tensor of one stands in the other, and with the same shape; the shape of a joined tensor is not compared
+ * here. */
 static ckpt_status check_like(const ckpt_input *input, const char *like_path, ckpt_defects *defects, ckpt_error *err) {
   ckpt_index *const both[] = {input->like, input->index};
   for (size_t side = 0; side < 2; side++)

@@ -27,7 +27,7 @@ ckpt_status ckpt_input_open(ckpt_input *out, const ckpt_args *args, uint32_t num
 ckpt_status ckpt_input_open_all(ckpt_input *out, const ckpt_args *args, uint32_t number, bool stored_names,
                                 void (*report)(void *arg, const ckpt_error *defect), void *arg, ckpt_error *err);
 
-/* The same of the path that an option that is a MODEL gives, with the modifiers behind it. */
+/* The same for the path given to a MODEL option, with the modifiers behind it. */
 ckpt_status ckpt_input_open_option(ckpt_input *out, const ckpt_args *args, const char *option, ckpt_error *err);
 
 /* The same of a path that stands in a list, not on the command line, whose modifiers belong to every one. */

@@ -12,8 +12,8 @@
  * a device such as /dev/zero, a fifo from which nothing comes within a second. what: "a list". */
 ckpt_status ckpt_text_file_open(FILE **out, const char *path, const char *what, ckpt_error *err);
 
-/* All bytes of a file, or of stdin for "-", terminated; the caller frees them. ELIMIT past max_bytes. Refuses as above.
- */
+/* All bytes of a file, or of stdin for "-", terminated; the caller frees them. ELIMIT past max_bytes. Refuses what
+ * ckpt_text_file_open refuses. */
 ckpt_status ckpt_text_file_read(char **out, size_t *n_bytes, const char *path, uint64_t max_bytes, ckpt_error *err);
 
 /* The text of a file: all of it, or of a .jsonl the field `text` of each line, with an empty line between. As above;

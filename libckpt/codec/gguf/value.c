@@ -134,6 +134,24 @@ ckpt_status ckpt_gguf_array_count(uint64_t *out, const ckpt_index *index, const 
   return CKPT_OK;
 }
 
+ckpt_status ckpt_gguf_value_read(const ckpt_value *value, uint64_t at, void *dst, size_t n, ckpt_error *err) {
+  if (value->bytes == NULL) return ckpt_source_read(value->source, value->file, value->offset + at, dst, n, err);
+  memcpy(dst, value->bytes + at, n);
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_gguf_value_same(bool *out, const ckpt_value *a, const ckpt_value *b, ckpt_error *err) {
+  uint8_t of_a[8192], of_b[sizeof of_a];
+  *out = a->type == b->type && a->n_bytes == b->n_bytes;
+  for (uint64_t at = 0; *out && at < a->n_bytes; at += sizeof of_a) {
+    const size_t n = a->n_bytes - at < sizeof of_a ? (size_t)(a->n_bytes - at) : sizeof of_a;
+    CKPT_TRY(ckpt_gguf_value_read(a, at, of_a, n, err));
+    CKPT_TRY(ckpt_gguf_value_read(b, at, of_b, n, err));
+    *out = memcmp(of_a, of_b, n) == 0;
+  }
+  return CKPT_OK;
+}
+
 ckpt_status ckpt_gguf_value_new(const ckpt_value **out, ckpt_arena *arena, uint32_t type, const void *bytes,
                                 uint64_t n_bytes, ckpt_error *err) {
   ckpt_value *value = ckpt_arena_alloc(arena, sizeof *value);

@@ -52,6 +52,12 @@ bool ckpt_gguf_value_u32(const ckpt_value *value, uint32_t *out);
 /* How many elements an array has; *out is 0 for a value of another type. */
 ckpt_status ckpt_gguf_array_count(uint64_t *out, const ckpt_index *index, const ckpt_value *value, ckpt_error *err);
 
+/* Bytes of a value's encoding, from byte `at` on, wherever they stand; the value has at least at + n of them. */
+ckpt_status ckpt_gguf_value_read(const ckpt_value *value, uint64_t at, void *dst, size_t n, ckpt_error *err);
+
+/* Whether two values have the same type and the same encoding. */
+ckpt_status ckpt_gguf_value_same(bool *out, const ckpt_value *a, const ckpt_value *b, ckpt_error *err);
+
 /* A value in memory of this type, from its encoded bytes (copied). */
 ckpt_status ckpt_gguf_value_new(const ckpt_value **out, ckpt_arena *arena, uint32_t type, const void *bytes,
                                 uint64_t n_bytes, ckpt_error *err);

@@ -19,13 +19,6 @@
 /* ---- the model, from its metadata ----------------------------------------------------------------------------------
  */
 
-/* The first bytes of a value, wherever they stand. */
-static ckpt_status value_head(const ckpt_value *value, void *dst, size_t n, ckpt_error *err) {
-  if (value->bytes == NULL) return ckpt_source_read(value->source, value->file, value->offset, dst, n, err);
-  memcpy(dst, value->bytes, n);
-  return CKPT_OK;
-}
-
 /* A number, or the first of an array of them (one per layer), as ARCHITECTURE.key; otherwise where there is none. */
 static ckpt_status model_number(uint32_t *out, ckpt_arena *arena, const ckpt_index *from, const char *architecture,
                                 const char *key, uint32_t otherwise, ckpt_error *err) {
@@ -39,7 +32,7 @@ static ckpt_status model_number(uint32_t *out, ckpt_arena *arena, const ckpt_ind
   ckpt_value first = {0};
   if (meta->typed != NULL && meta->typed->type == CKPT_GGUF_ARRAY && meta->typed->n_bytes > ARRAY_HEAD) {
     const uint64_t n_head = meta->typed->n_bytes < sizeof head ? meta->typed->n_bytes : sizeof head;
-    CKPT_TRY(value_head(meta->typed, head, (size_t)n_head, err));
+    CKPT_TRY(ckpt_gguf_value_read(meta->typed, 0, head, (size_t)n_head, err));
     first = (ckpt_value){.type = ckpt_le32(head), .bytes = head + ARRAY_HEAD}; /* whole: the reader walked over it */
     first.n_bytes = ckpt_gguf_type_bytes(first.type);
   } else if (meta->typed != NULL) {
@@ -153,7 +146,7 @@ static ckpt_status first_dataset(const char **out, const ckpt_index *imatrix, ck
   uint8_t bytes[MOST];
   const uint64_t n_there = meta->typed->n_bytes < MOST ? meta->typed->n_bytes : MOST;
   if (meta->typed->type != CKPT_GGUF_ARRAY || n_there < HEAD) return CKPT_OK;
-  CKPT_TRY(value_head(meta->typed, bytes, (size_t)n_there, err));
+  CKPT_TRY(ckpt_gguf_value_read(meta->typed, 0, bytes, (size_t)n_there, err));
   if (ckpt_le32(bytes) != CKPT_GGUF_STRING) return CKPT_OK;
   uint64_t n_text = ckpt_le64(bytes + 12);
   if (n_text > n_there - HEAD) n_text = n_there - HEAD;

@@ -15,7 +15,7 @@ flags=(-O2 -std=gnu17 -D_GNU_SOURCE -w -I. -Ikernels/ref -Itests/kernels "-I$CKP
 build() { # program, flags of theirs, our search
   "${CC:-cc}" "${flags[@]}" -DNDEBUG $2 -c "$CKPT_GGML/src/ggml-quants.c" -o "$folder/theirs.o"
   "${CC:-cc}" "${flags[@]}" -ffp-contract=off tests/kernels/quant/quant_against_ggml.c "$3" libckpt/base/dtype.c "$folder/theirs.o" \
-    $(ls kernels/ref/quant*.c | grep -v search) -o "$folder/$1" -lcrypto -lm
+    $(ls kernels/ref/quant/*.c | grep -v search) -o "$folder/$1" -lcrypto -lm
 }
 
 if [ "${1:-}" = control ]; then

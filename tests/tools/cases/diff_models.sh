@@ -50,6 +50,21 @@ try diff llama other
 cp "$DATA/gguf/tiny-llama-f16.gguf" whole.gguf
 ckpt convert whole.gguf -o edited.gguf --set llama.rope.freq_base=5 --quiet > /dev/null
 try diff whole.gguf edited.gguf
+# A list is shown by its first values alone, but compared whole: one letter of token 300 is another.
+python3 - <<'END'
+data = bytearray(open("whole.gguf", "rb").read())
+at = data.index(b"tokenizer.ggml.tokens") + len("tokenizer.ggml.tokens") + 16  # its types, its count
+for _ in range(300):
+    at += 8 + int.from_bytes(data[at : at + 8], "little")
+data[at + 8] ^= 1
+open("token.gguf", "wb").write(data)
+END
+try diff whole.gguf token.gguf
+# The same bytes are the same config, also where they are no JSON; other bytes are another one.
+for folder in nan same nan-too; do cp -r llama $folder && sed -i 's/10000.0/NaN/' $folder/config.json; done
+echo >> nan-too/config.json
+try diff nan same
+try diff nan nan-too
 ckpt convert "$DATA/dcp/state-dicts" -o states.pt --quiet > /dev/null
 try diff states.pt states.pt --include all
 cp "$DATA/trainer/fsdp1-full/scheduler.bin" "$DATA/trainer/gpt2-lora/scheduler.pt" .

@@ -25,6 +25,11 @@ try logits models/gpt2 -o out.safetensors
 try logits models/gpt2 --ids 1 -f ids.jsonl -o out.safetensors
 try logits models/gpt2 --ids 1 -o out.foo
 try logits models/gpt2 --ids 1 -o out.onnx
+mkdir folder.safetensors folder.pt && touch folder.safetensors/kept # folders, whatever their names end in
+try logits models/gpt2 --ids 1 -o folder.safetensors
+try logits models/gpt2 --ids 1 -o folder.pt
+try logits models/gpt2 --ids 1 -o none/out
+rm -r folder.*
 try logits models/gpt2 --ids 1,,2 -o out.safetensors
 try logits models/gpt2 --ids 1,61 -o out.safetensors
 try logits models/gpt2 --ids 99999999999 -o out.safetensors

@@ -57,6 +57,8 @@ try ls in --exclude x
 try ls in -t Q8_0
 try ppl in -f text --ctx 0
 try ppl in -f text --chunks 1K
+# Two that belong to one model, with a reference between them.
+try ppl --like in --against in --like in in --like in -f text
 try ppl in -f text --names stored --against in --names stored --weights model --weights master
 # A size of shards that no output is cut by.
 try convert in -o none --to dcp --shard-size 100K
