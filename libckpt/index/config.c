@@ -252,6 +252,26 @@ bool ckpt_config_entry(const ckpt_config *config, const char *key, size_t i, con
   return true;
 }
 
+/* Whether a key of id2label is a number as one writes it: of "1" and "01" Python makes one label. */
+static bool is_label(const char *key) {
+  const size_t n = strspn(key, "0123456789");
+  return n != 0 && key[n] == '\0' && (key[0] != '0' || n == 1);
+}
+
+bool ckpt_config_labels(const ckpt_config *config, uint64_t *n) {
+  const json_t *number = find(config, "num_labels");
+  json_t *map = (json_t *)(uintptr_t)find(config, "id2label");
+  const json_int_t stated = json_integer_value(number);
+  if (number != NULL && (!json_is_integer(number) || stated < 0)) return false;
+  if (map != NULL && !json_is_null(map) && !json_is_object(map)) return false;
+  *n = number == NULL ? 2 : (uint64_t)stated;
+  if (!json_is_object(map)) return true;
+  *n = json_object_size(map);
+  for (void *at = json_object_iter(map); at != NULL; at = json_object_iter_next(map, at))
+    if (!is_label(json_object_iter_key(at))) return false;
+  return number == NULL || (uint64_t)stated == *n;
+}
+
 bool ckpt_config_has(const ckpt_config *config, const char *key) {
   const json_t *found = find(config, key);
   return found != NULL && !json_is_null(found);

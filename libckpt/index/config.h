@@ -40,6 +40,10 @@ bool ckpt_config_entry(const ckpt_config *config, const char *key, size_t i, con
 /* Item k of the list that is the value of such an entry, a whole number; false where there is none. */
 bool ckpt_config_entry_int(const ckpt_config *config, const char *key, size_t i, size_t k, int64_t *value);
 
+/* How many labels a config has, as transformers counts them: entries of id2label, else num_labels, else 2. False where
+ * either is no such value, where two keys could be one label, or where the two disagree. */
+bool ckpt_config_labels(const ckpt_config *config, uint64_t *n);
+
 /* The value of a dotted key as JSON in ASCII, cut to n - 1 bytes: for messages. */
 void ckpt_config_show(const ckpt_config *config, const char *key, char *out, size_t n);
 

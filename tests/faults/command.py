@@ -41,6 +41,9 @@ CASES = {
     "put them outside in a folder": ("convert ONNX -o o -o o/model.onnx --external-data", {}),
     "give a graph other weights": ("convert OUTSIDE --graph ONNX -o o.onnx --external-data", {}),
     "quantize to two types": ("quantize MODEL -o {type}.gguf --type Q4_0 --type Q8_0 --imatrix IMATRIX --receipt r.json", {}),
+    "extract an adapter": ("extract-lora --base BASE --tuned ../tuned --energy 0.99999 -o o --threads 2", {}),
+    "extract one over a folder": ("extract-lora --base BASE --tuned ../tuned --rank 2 -o o --json --force",
+                                  {"o/adapter_model.safetensors": "old", "o/adapter_config.json": "{}"}),
     "split a GGUF file": ("split GGUF -o o --shard-size 500", {}),
     "convert to a new folder": ("convert IN -o o", {}),
     "convert into an empty folder": ("convert IN -o o", {"o/": ""}),
@@ -119,7 +122,8 @@ class Run:
                   "OUTSIDE": os.path.join(DATA, "onnx", "external", "model.onnx"),
                   "TORCH": os.path.join(DATA, "torch", "training.pt"), "VIEWS": os.path.join(DATA, "torch", "views.pt"),
                   "DCP": os.path.join(DATA, "dcp", "fsdp4"), "ZERO": os.path.join(DATA, "zero", "stage2-fp16"),
-                  "IMATRIX": os.path.join(DATA, "gguf", "imatrix.gguf")}
+                  "IMATRIX": os.path.join(DATA, "gguf", "imatrix.gguf"),
+                  "BASE": os.path.join(DATA, "adapters", "linear", "base")}
         command = [CKPT] + [inputs.get(a, a) for a in arguments.split()]
         done = subprocess.run(command, cwd=work, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
                               timeout=60)
@@ -167,8 +171,10 @@ def prepare(base):
     inputs = os.path.join(base, "in")
     shutil.copytree(os.path.join(DATA, "llama-tiny"), inputs)
     quantize = "quantize {0}/tiny-llama-f16.gguf -o quantized.gguf --type Q4_0 --imatrix {0}/imatrix.gguf"
+    merge = "merge {0}/base --adapter {0}/adapter -o tuned"
     for command in ("hash in -o manifest.json", "convert in -o one.safetensors --receipt receipt.json",
-                    quantize.format(os.path.join(DATA, "gguf")), "hash in"):
+                    quantize.format(os.path.join(DATA, "gguf")),
+                    merge.format(os.path.join(DATA, "adapters", "linear")), "hash in"):
         done = subprocess.run([CKPT] + command.split(), cwd=base, capture_output=True, text=True)
         if done.returncode != 0:
             sys.exit("%s: %s" % (command, done.stderr))

@@ -31,9 +31,6 @@ static ckpt_status read_options(ckpt_extract_options *out, const ckpt_args *args
   const bool has_rank = ckpt_args_has(args, "rank"), has_energy = ckpt_args_has(args, "energy");
   if (has_rank == has_energy) return ckpt_args_fail(args, err, "one of --rank and --energy is needed");
   *out = (ckpt_extract_options){.rank = ckpt_args_size(args, "rank", 0), .energy = ckpt_args_number(args, "energy", 0)};
-  if (has_rank && out->rank == 0) return ckpt_args_fail(args, err, "--rank 0: an adapter of no rank");
-  if (has_energy && !(out->energy > 0 && out->energy < 1))
-    return ckpt_args_fail(args, err, "--energy %g: a share above 0 and below 1", out->energy);
   return CKPT_OK;
 }
 

@@ -93,6 +93,9 @@ bool ckpt_dialect_moves_rows(const ckpt_arch_name *row);
 ckpt_status ckpt_dialect_move_rows(ckpt_expr **x, ckpt_arena *arena, const ckpt_dialect_sizes *sizes,
                                    const ckpt_arch_name *row, bool is_back, ckpt_error *err);
 
+/* x with its two axes swapped. EFORMAT: it has another number of them. */
+ckpt_status ckpt_dialect_transpose(ckpt_expr **x, ckpt_arena *arena, ckpt_error *err);
+
 /* One below the other, of one shape; parts that differ in dtype become f32. EFORMAT: they differ in shape. */
 ckpt_status ckpt_dialect_stack(ckpt_expr **out, ckpt_arena *arena, ckpt_expr **parts, uint64_t n, ckpt_error *err);
 

@@ -50,7 +50,7 @@ static ckpt_status check_rows(const ckpt_expr *x, const ckpt_dialect_sizes *size
       (row->notes & CKPT_NAME_BY_HEAD) != 0 ? "q, k and v" : "pairs of rows", (ull)ckpt_dialect_heads(sizes, row));
 }
 
-static ckpt_status transpose(ckpt_expr **x, ckpt_arena *arena, ckpt_error *err) {
+ckpt_status ckpt_dialect_transpose(ckpt_expr **x, ckpt_arena *arena, ckpt_error *err) {
   static const uint32_t order[] = {1, 0};
   if ((*x)->rank != 2)
     return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "%u axes, a matrix that is transposed has 2", (*x)->rank);
@@ -100,7 +100,7 @@ ckpt_status ckpt_dialect_forth(ckpt_expr **x, ckpt_arena *arena, const ckpt_dial
   if ((row->notes & CKPT_NAME_ROPE_PERMUTE) != 0)
     CKPT_TRY(reorder(x, arena, ckpt_dialect_heads(sizes, row), 2, false, err));
   if ((row->notes & CKPT_NAME_BY_HEAD) != 0) CKPT_TRY(reorder(x, arena, sizes->n_heads, 3, true, err));
-  if ((row->notes & CKPT_NAME_TRANSPOSE) != 0) CKPT_TRY(transpose(x, arena, err));
+  if ((row->notes & CKPT_NAME_TRANSPOSE) != 0) CKPT_TRY(ckpt_dialect_transpose(x, arena, err));
   return (row->notes & CKPT_NAME_PLUS_ONE) != 0 ? add_one(x, arena, 1, err) : CKPT_OK;
 }
 
@@ -125,7 +125,7 @@ ckpt_status ckpt_dialect_back(ckpt_expr **x, ckpt_arena *arena, const ckpt_diale
   if ((row->notes & CKPT_NAME_BY_HEAD) != 0) CKPT_TRY(reorder(x, arena, 3, n_heads, true, err));
   if ((row->notes & CKPT_NAME_TRANSPOSE) != 0) { /* which blocks cannot be: they become their values */
     if (ckpt_dtype_is_block((ckpt_dtype)(*x)->dtype)) CKPT_TRY(ckpt_expr_dequantize_in(x, arena, *x, err));
-    CKPT_TRY(transpose(x, arena, err));
+    CKPT_TRY(ckpt_dialect_transpose(x, arena, err));
   }
   return (row->notes & CKPT_NAME_PLUS_ONE) != 0 ? add_one(x, arena, -1, err) : CKPT_OK;
 }

@@ -18,9 +18,13 @@
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
 
+/* Adapters of one content go by their scale: so the order of requests decides nothing in the merged model. */
 static int by_digest(const void *x, const void *y) {
-  return memcmp(&((const ckpt_opened_adapter *)x)->digest, &((const ckpt_opened_adapter *)y)->digest,
-                sizeof(ckpt_digest));
+  const ckpt_opened_adapter *a = x, *b = y;
+  const int by_content = memcmp(&a->digest, &b->digest, sizeof a->digest);
+  if (by_content != 0) return by_content;
+  if (a->scale < b->scale || a->scale > b->scale) return a->scale < b->scale ? -1 : 1;
+  return a->request < b->request ? -1 : a->request > b->request;
 }
 
 /* The norm of what an update adds is zero: where all are so, the adapter was not trained, or was saved wrong. */
@@ -73,8 +77,8 @@ done:
   return status;
 }
 
-/* The base's digest, which ckpt-train records beside an adapter. What is no such record says nothing, and an adapter
- * that was opened before is not for merging. */
+/* The base's digest, which ckpt-train records beside an adapter. A run.json that does not parse records no base. An
+ * adapter that the caller opened is converted, not merged. */
 static ckpt_status read_base(ckpt_opened_adapter *out, ckpt_error *err) {
   const ckpt_side_file *side = ckpt_index_side_file(out->index, "run.json");
   const char *text;
@@ -114,7 +118,7 @@ static ckpt_status open_one(ckpt_adapters *all, const ckpt_adapter_request *requ
     return ckpt_fail(err, CKPT_EUNSUPPORTED, out->index->path, out->index->unread[0].name, "is there and not read: %s",
                      out->index->unread[0].why);
   if (ckpt_index_count(out->index) == 0) return ckpt_fail(err, CKPT_EFORMAT, out->index->path, NULL, "no tensors");
-  CKPT_TRY(ckpt_hash(out->index, &hash, &out->digest, err));
+  if (out->opened != NULL) CKPT_TRY(ckpt_hash(out->index, &hash, &out->digest, err));
   CKPT_TRY(read_base(out, err));
   return look_at_values(out, all->options.allow_noop, err);
 }

@@ -24,9 +24,10 @@ typedef struct ckpt_adapter_options {
   /* Weights that are tied, input embedding and output head, and that would not change in the same way: "keep" (NULL
    * too) fails, with "untie" they become two tensors and the config says so. "error" fails wherever one changes. */
   const char *tied;
-  bool allow_noop;         /* an adapter may change nothing: every B is zero */
-  bool allow_partial;      /* modules that the config targets may lack an update */
-  const ckpt_index *first; /* the first adapter, opened, which outlives them; NULL: its path is opened */
+  bool allow_noop;    /* an adapter may change nothing: every B is zero */
+  bool allow_partial; /* modules that the config targets may lack an update */
+  const ckpt_index
+      *first; /* the only adapter, opened, which outlives them, and has no digest; NULL: its path is opened */
 } ckpt_adapter_options;
 
 /* One adapter, as receipts state it; borrowed from the adapters. */

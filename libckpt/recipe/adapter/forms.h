@@ -3,8 +3,8 @@
  *   PEFT       <module>.lora_A.weight (r, in), lora_B (out, r), scale alpha / r or what adapter_config.json says
  *   llama.cpp  <tensor>.lora_a (r, in), .lora_b (out, r) of GGUF's tensors, scale adapter.lora.alpha / r
  *
- * Rows of lora_B move as those of the family's tensor do (codec/dialect/). Where GGUF's tensor is the transpose of the
- * model's, the factors are what PEFT has, since PEFT's are those of the layer. Experts are stacked. Source: llama.cpp's
+ * Rows of lora_B move as those of the family's tensor do (codec/dialect/). Where GGUF transposes a tensor,
+ * both forms store the same factors, because PEFT's belong to the layer. Experts are stacked. Source: llama.cpp's
  * convert_lora_to_gguf.py and llama-adapter.cpp. */
 #ifndef CKPT_RECIPE_ADAPTER_FORMS_H
 #define CKPT_RECIPE_ADAPTER_FORMS_H
@@ -51,9 +51,9 @@ typedef struct ckpt_adapter_module {
 } ckpt_adapter_module;
 
 typedef struct ckpt_adapter_settings {
-  const char *base_path;              /* what it is called; or NULL */
-  const char *task;                   /* PEFT's name of it; or NULL */
-  const ckpt_adapter_module *modules; /* sorted by path */
+  const char *base_path;        /* what it is called; or NULL */
+  const char *task;             /* PEFT's name of it; or NULL */
+  ckpt_adapter_module *modules; /* which are sorted by path here */
   size_t n_modules;
   const char *const *saved; /* modules that are stored whole, sorted */
   size_t n_saved;
@@ -62,8 +62,11 @@ typedef struct ckpt_adapter_settings {
   bool has_biases;    /* of the base's modules */
 } ckpt_adapter_settings;
 
+/* EINVAL: a base's path (or NULL) is no UTF-8 text, and so the config cannot have it. */
+ckpt_status ckpt_adapter_check_base(const char *path, ckpt_error *err);
+
 /* The config as PEFT's LoraConfig reads it, in the arena. Modules are targeted by the last component of their path
- * where that is of no other matrix of the base; base may be NULL. */
+ * where that is of no other matrix of the base; base may be NULL. EINVAL as above, ENOMEM. */
 ckpt_status ckpt_adapter_print_config(const char **out, const ckpt_adapter_settings *settings, const ckpt_index *base,
                                       ckpt_arena *arena, ckpt_error *err);
 

@@ -74,11 +74,6 @@ static ckpt_status check_kind(const ckpt_index *adapter, ckpt_error *err) {
 
 /* ---- one pair ---------------------------------------------------------------------------------------------------- */
 
-static ckpt_status transpose(ckpt_expr **x, ckpt_arena *arena, ckpt_error *err) {
-  static const uint32_t order[] = {1, 0};
-  return ckpt_expr_permute_in(x, arena, *x, order, err);
-}
-
 static ckpt_status read_factor(ckpt_expr **out, maker *m, const ckpt_tensor *tensor, int64_t expert, ckpt_error *err) {
   ckpt_arena *arena = &m->into->arena;
   CKPT_TRY(ckpt_expr_read_in(out, arena, m->adapter, tensor, err));
@@ -117,7 +112,7 @@ static ckpt_status add_pair(maker *m, const ckpt_arch_name *row, const uint64_t 
   CKPT_TRY_ALLOC(module, err);
   CKPT_TRY(read_factor(&input, m, a, expert, err));
   CKPT_TRY(read_factor(&output, m, b, expert, err));
-  if (is_embedding) CKPT_TRY(transpose(&input, arena, err)); /* stored (rows, r) */
+  if (is_embedding) CKPT_TRY(ckpt_dialect_transpose(&input, arena, err)); /* stored (rows, r) */
   if (input->shape[0] != output->shape[1])
     return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "its rank is %llu, that of '%s' %llu", (ull)input->shape[0],
                      b->name, (ull)output->shape[1]);
@@ -177,10 +172,6 @@ static ckpt_status take(maker *m, const ckpt_tensor *a, ckpt_error *err) {
 
 /* ---- the whole --------------------------------------------------------------------------------------------------- */
 
-static int by_path(const void *x, const void *y) {
-  return strcmp(((const ckpt_adapter_module *)x)->path, ((const ckpt_adapter_module *)y)->path);
-}
-
 static ckpt_status add_config(maker *m, const char *base_path, ckpt_error *err) {
   ckpt_adapter_settings settings = {.base_path = base_path,
                                     .task = "CAUSAL_LM",
@@ -189,7 +180,6 @@ static ckpt_status add_config(maker *m, const char *base_path, ckpt_error *err) 
                                     .is_transposed = m->is_transposed};
   const char *text;
   CKPT_TRY(read_alpha(&settings.alpha, m, err));
-  qsort(m->modules, m->n_modules, sizeof *m->modules, by_path);
   CKPT_TRY(ckpt_adapter_print_config(&text, &settings, m->base, &m->into->arena, err));
   CKPT_TRY(ckpt_index_add_side_file(m->into, "adapter_config.json", 0, strlen(text), err));
   m->into->side_files[0].text = text;

@@ -1,8 +1,8 @@
 /* heads.c - the head of another task, which an adapter has saved and its base lacks: the class of the merged model, and
  * its labels. See changes.h.
  *
- * The class is the base's with the ending of the task that the adapter's config names. Transformers reads the number of
- * labels from id2label alone. */
+ * The class is the base's with the ending of the task that the adapter's config names. Transformers counts the labels
+ * in id2label, and takes num_labels where there is none (ckpt_config_labels). */
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
@@ -89,20 +89,21 @@ static const char *list_labels(ckpt_arena *arena, uint64_t n, bool is_reverse) {
 ckpt_status ckpt_adapters_edit_head(ckpt_side_file *config_file, ckpt_arena *arena, const ckpt_adapters *all,
                                     ckpt_error *err) {
   ckpt_config *config;
-  const char *name;
-  double value;
-  uint64_t n = 0;
+  uint64_t n;
   if (all->class == NULL) return CKPT_OK;
   CKPT_TRY(ckpt_config_parse(&config, config_file->text, config_file->n_bytes, NULL, err));
-  while (n <= MAX_LABELS && ckpt_config_entry(config, "label2id", (size_t)n, &name, &value)) n++;
+  const bool is_right = ckpt_config_labels(config, &n) && n == all->n_labels,
+             has_number = ckpt_config_has(config, "num_labels");
   ckpt_config_free(config);
   const char *text = ckpt_arena_printf(arena, "[\"%s\"]", all->class);
   CKPT_TRY_ALLOC(text, err);
   CKPT_TRY(ckpt_config_set(config_file, arena, "architectures", text, err));
-  if (all->n_labels == 0 || all->n_labels == (n == 0 ? 2 : n)) return CKPT_OK; /* a config without labels has two */
+  if (all->n_labels == 0 || is_right) return CKPT_OK;
   for (size_t i = 0; i < 2; i++) {
     CKPT_TRY_ALLOC(text = list_labels(arena, all->n_labels, i == 1), err);
     CKPT_TRY(ckpt_config_set(config_file, arena, i == 1 ? "label2id" : "id2label", text, err));
   }
-  return CKPT_OK;
+  if (!has_number) return CKPT_OK;
+  CKPT_TRY_ALLOC(text = ckpt_arena_printf(arena, "%llu", (unsigned long long)all->n_labels), err);
+  return ckpt_config_set(config_file, arena, "num_labels", text, err);
 }

@@ -4,6 +4,7 @@
 
 #include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
+#include "libckpt/codec/dialect/dialect.h"
 #include "libckpt/plan/derive.h"
 #include "libckpt/plan/ops/lora.h"
 #include "libckpt/recipe/adapter/changes.h"
@@ -19,11 +20,6 @@ static ckpt_status as_matrix(ckpt_expr **x, ckpt_arena *arena, ckpt_error *err) 
   const uint64_t n_rows = (*x)->rank == 0 ? 1 : (*x)->shape[0];
   const uint64_t shape[2] = {n_rows, n_rows == 0 ? 0 : (*x)->n_elements / n_rows};
   return (*x)->rank == 2 ? CKPT_OK : ckpt_expr_reshape_in(x, arena, *x, 2, shape, err);
-}
-
-static ckpt_status swap_axes(ckpt_expr **x, ckpt_arena *arena, ckpt_error *err) {
-  static const uint32_t order[2] = {1, 0};
-  return ckpt_expr_permute_in(x, arena, *x, order, err);
 }
 
 /* ---- updates ----------------------------------------------------------------------------------------------------- */
@@ -54,8 +50,8 @@ ckpt_status ckpt_change_term(ckpt_lora_term *out, const ckpt_adapters *all, cons
   *out = (ckpt_lora_term){.output = output, .input = input, .scale = (float)c->scale};
   if (!c->is_transposed) return CKPT_OK;
   *out = (ckpt_lora_term){.output = input, .input = output, .scale = (float)c->scale};
-  CKPT_TRY(swap_axes(&out->output, arena, err));
-  return swap_axes(&out->input, arena, err);
+  CKPT_TRY(ckpt_dialect_transpose(&out->output, arena, err));
+  return ckpt_dialect_transpose(&out->input, arena, err);
 }
 
 /* What the changes add to a matrix, which is one expert's where they are for experts. */
@@ -79,13 +75,13 @@ static ckpt_status add_updates(ckpt_expr **value, const ckpt_adapters *all, cons
     ckpt_expr *output = terms[0].output;
     terms[0].output = terms[0].input;
     terms[0].input = output;
-    CKPT_TRY(swap_axes(value, arena, err));
-    CKPT_TRY(swap_axes(&terms[0].output, arena, err));
-    CKPT_TRY(swap_axes(&terms[0].input, arena, err));
+    CKPT_TRY(ckpt_dialect_transpose(value, arena, err));
+    CKPT_TRY(ckpt_dialect_transpose(&terms[0].output, arena, err));
+    CKPT_TRY(ckpt_dialect_transpose(&terms[0].input, arena, err));
   }
   CKPT_TRY(
       ckpt_expr_lora_in(value, arena, *value, terms, n_terms, magnitudes, ckpt_change_dtype(all, changes, n), err));
-  return is_turned ? swap_axes(value, arena, err) : CKPT_OK;
+  return is_turned ? ckpt_dialect_transpose(value, arena, err) : CKPT_OK;
 }
 
 /* Experts that are fused, (E, ...): each with its own update. */

@@ -30,37 +30,42 @@ static int by_path(const void *x, const void *y) {
   return strcmp(((const ckpt_adapter_module *)x)->path, ((const ckpt_adapter_module *)y)->path);
 }
 
-/* Whether a leaf's name is right for all modules of the base that have it. */
-static bool covers(const ckpt_adapter_settings *s, const ckpt_index *base, const char *leaf) {
+/* The leaves of those modules of the base that have no factors: by such a name one would be targeted, too. NULL: out of
+ * memory. */
+static json_t *list_others(const ckpt_adapter_settings *s, const ckpt_index *base) {
+  json_t *others = json_object();
   char module[CKPT_ADAPTER_NAME];
-  for (uint32_t i = 0; i < base->n_tensors; i++) {
+  for (uint32_t i = 0; base != NULL && i < base->n_tensors; i++) {
     const char *name = base->tensors[i].name;
     const size_t n = strlen(name), n_leaf = sizeof ".weight" - 1;
     if (!ckpt_text_ends(name, ".weight") || n - n_leaf >= sizeof module) continue;
     memcpy(module, name, n - n_leaf);
     module[n - n_leaf] = '\0';
     const ckpt_adapter_module key = {.path = module};
-    if (strcmp(leaf_of(module), leaf) != 0) continue;
-    if (bsearch(&key, s->modules, s->n_modules, sizeof key, by_path) == NULL) return false;
+    if (bsearch(&key, s->modules, s->n_modules, sizeof key, by_path) != NULL) continue;
+    if (json_object_set_new(others, leaf_of(module), json_true()) == 0) continue;
+    json_decref(others);
+    return NULL;
   }
-  return true;
+  return others;
 }
 
-/* Each leaf once, or the paths of its modules. */
+/* Each leaf once, or the paths of its modules. NULL: out of memory. */
 static json_t *list_targets(const ckpt_adapter_settings *s, const ckpt_index *base) {
-  json_t *seen = json_object(), *list = json_array();
-  for (size_t i = 0; i < s->n_modules; i++) {
+  json_t *others = list_others(s, base), *seen = json_object(), *list = json_array();
+  bool is_full = others == NULL || seen == NULL;
+  for (size_t i = 0; i < s->n_modules && !is_full; i++) {
     const char *path = s->modules[i].path, *leaf = leaf_of(path);
-    json_t *known = json_object_get(seen, leaf);
-    if (known == NULL) {
-      json_object_set_new(seen, leaf, json_boolean(base != NULL && covers(s, base, leaf)));
-      known = json_object_get(seen, leaf);
-      if (json_is_true(known)) json_array_append_new(list, json_string(leaf));
-    }
-    if (!json_is_true(known)) json_array_append_new(list, json_string(path));
+    const bool is_by_path = base == NULL || json_object_get(others, leaf) != NULL;
+    if (!is_by_path && json_object_get(seen, leaf) != NULL) continue;
+    is_full = json_array_append_new(list, json_string(is_by_path ? path : leaf)) != 0 ||
+              json_object_set_new(seen, leaf, json_true()) != 0;
   }
+  json_decref(others);
   json_decref(seen);
-  return list;
+  if (!is_full) return list;
+  json_decref(list);
+  return NULL;
 }
 
 static int by_rank(const void *x, const void *y) {
@@ -88,27 +93,48 @@ static json_t *number(double value) {
   return value == floor(value) && fabs(value) < 1e15 ? json_integer((json_int_t)value) : json_real(value);
 }
 
+/* NULL, as below: out of memory. */
 static json_t *list_ranks(const ckpt_adapter_settings *s, uint64_t usual) {
   json_t *pattern = json_object();
-  for (size_t i = 0; i < s->n_modules; i++)
-    if (s->modules[i].rank != usual)
-      json_object_set_new(pattern, s->modules[i].path, json_integer((json_int_t)s->modules[i].rank));
+  for (size_t i = 0; i < s->n_modules; i++) {
+    if (s->modules[i].rank == usual) continue;
+    if (json_object_set_new(pattern, s->modules[i].path, json_integer((json_int_t)s->modules[i].rank)) == 0) continue;
+    json_decref(pattern);
+    return NULL;
+  }
   return pattern;
+}
+
+static json_t *list_saved(const ckpt_adapter_settings *s) {
+  json_t *saved = s->n_saved == 0 ? json_null() : json_array();
+  for (size_t i = 0; i < s->n_saved; i++) {
+    if (json_array_append_new(saved, json_string(s->saved[i])) == 0) continue;
+    json_decref(saved);
+    return NULL;
+  }
+  return saved;
+}
+
+ckpt_status ckpt_adapter_check_base(const char *path, ckpt_error *err) {
+  const size_t n = path == NULL ? 0 : strlen(path);
+  if (ckpt_utf8_length(path, n) == n) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EINVAL, path, NULL,
+                   "is no UTF-8 text, and adapter_config.json cannot name it as the base");
 }
 
 ckpt_status ckpt_adapter_print_config(const char **out, const ckpt_adapter_settings *s, const ckpt_index *base,
                                       ckpt_arena *arena, ckpt_error *err) {
   uint64_t usual = 0;
+  CKPT_TRY(ckpt_adapter_check_base(s->base_path, err));
   CKPT_TRY(most_usual(&usual, s, err));
-  json_t *saved = s->n_saved == 0 ? json_null() : json_array();
-  for (size_t i = 0; i < s->n_saved; i++) json_array_append_new(saved, json_string(s->saved[i]));
+  qsort(s->modules, s->n_modules, sizeof *s->modules, by_path);
   json_t *config = json_pack(
       "{s:s?, s:s, s:b, s:b, s:b, s:o, s:f, s:o, s:s, s:I, s:o, s:o, s:o, s:s?, s:b, s:b}", "base_model_name_or_path",
       s->base_path, "bias", s->has_biases ? "all" : "none", "fan_in_fan_out", s->is_transposed, "inference_mode", 1,
       "init_lora_weights", 1, "lora_alpha", number(s->alpha == 0 ? (double)usual : s->alpha), "lora_dropout", 0.0,
-      "modules_to_save", saved, "peft_type", "LORA", "r", (json_int_t)usual, "rank_pattern", list_ranks(s, usual),
-      "alpha_pattern", s->alpha == 0 ? list_ranks(s, usual) : json_object(), "target_modules", list_targets(s, base),
-      "task_type", s->task, "use_dora", 0, "use_rslora", 0);
+      "modules_to_save", list_saved(s), "peft_type", "LORA", "r", (json_int_t)usual, "rank_pattern",
+      list_ranks(s, usual), "alpha_pattern", s->alpha == 0 ? list_ranks(s, usual) : json_object(), "target_modules",
+      list_targets(s, base), "task_type", s->task, "use_dora", 0, "use_rslora", 0);
   char *text = config == NULL ? NULL : json_dumps(config, JSON_INDENT(2) | JSON_SORT_KEYS);
   if (text != NULL) *out = ckpt_arena_printf(arena, "%s\n", text);
   const bool is_printed = text != NULL && *out != NULL;

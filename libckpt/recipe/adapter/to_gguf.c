@@ -67,7 +67,7 @@ static ckpt_status check(const maker *m, const ckpt_change *c, const ckpt_arch_n
                      "merge takes it)",
                      c->name);
   if (c->scale == 0)
-    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "has lora_alpha 0, which llama.cpp takes for none stated");
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "has lora_alpha 0, which llama.cpp reads as not set");
   return CKPT_OK;
 }
 
@@ -109,11 +109,6 @@ static ckpt_status fold(ckpt_expr **x, maker *m, const ckpt_change *c, ckpt_erro
 
 /* ---- one tensor of GGUF ------------------------------------------------------------------------------------------ */
 
-static ckpt_status transpose(ckpt_expr **x, ckpt_arena *arena, ckpt_error *err) {
-  static const uint32_t order[] = {1, 0};
-  return ckpt_expr_permute_in(x, arena, *x, order, err);
-}
-
 /* lora_a and lora_b of one matrix. llama.cpp looks rows of the embedding's lora_a up: it is the transpose there. */
 static ckpt_status make_pair(ckpt_expr **a, ckpt_expr **b, maker *m, const ckpt_change *c, const ckpt_arch_name *row,
                              ckpt_error *err) {
@@ -125,8 +120,8 @@ static ckpt_status make_pair(ckpt_expr **a, ckpt_expr **b, maker *m, const ckpt_
   const bool is_swapped = (row->notes & CKPT_NAME_TRANSPOSE) != 0;
   *a = is_swapped != is_embedding ? term.output : term.input;
   *b = is_swapped != is_embedding ? term.input : term.output;
-  if (is_swapped) CKPT_TRY(transpose(a, arena, err));
-  if (is_swapped || is_embedding) CKPT_TRY(transpose(b, arena, err));
+  if (is_swapped) CKPT_TRY(ckpt_dialect_transpose(a, arena, err));
+  if (is_swapped || is_embedding) CKPT_TRY(ckpt_dialect_transpose(b, arena, err));
   return fold(b, m, c, err);
 }
 

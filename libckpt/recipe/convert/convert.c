@@ -574,10 +574,10 @@ static ckpt_status check_graph(const ckpt_output *output, const ckpt_convert_req
     return ckpt_fail_option(err, CKPT_EINVAL, output->path, "graph", "%s has none (it is for *.onnx)",
                             output->format->name);
   if (request->graph != NULL && request->graph->graph == NULL)
-    return ckpt_fail_option(err, CKPT_EINVAL, request->graph->path, "graph", "%s", "it has no graph");
+    return ckpt_fail_option(err, CKPT_EINVAL, request->graph->path, "graph", "the model has no graph");
   if (!takes || request->graph != NULL || request->from->graph != NULL) return CKPT_OK;
   return ckpt_advise(ckpt_fail(err, CKPT_EUNSUPPORTED, request->from->path, NULL,
-                               "has no graph, and nobody can run an %s model without one", output->format->name),
+                               "has no graph, and an %s model cannot run without one", output->format->name),
                      err, "%graph=MODEL.onnx");
 }
 

@@ -11,7 +11,7 @@
  * written row gives. They share the plan's read. Call it after ckpt_convert_plan, before the run. */
 ckpt_status ckpt_receipt_plan(ckpt_plan *plan, const ckpt_convert_request *request, ckpt_error *err);
 
-/* Of that the rows for the input's digest (ckpt_receipt_input) alone. */
+/* Adds only the rows that give the input's digest (ckpt_receipt_input). */
 ckpt_status ckpt_receipt_plan_input(ckpt_plan *plan, const ckpt_convert_request *request, ckpt_error *err);
 
 /* Prints the receipt of a plan that has run to the one file of an open sink. */

@@ -9,7 +9,7 @@ typedef struct ckpt_update_figures {
   double norm, base_norm; /* Frobenius norms of what was added and of what it was added to; INFINITY past 2^128 */
   uint64_t n;             /* elements that may have changed */
   uint64_t n_rounded;     /* of them those of which it is known what rounding did; none where blocks were made */
-  uint64_t n_unchanged;   /* of these as in the base, for rounding took the update */
+  uint64_t n_unchanged;   /* of these, how many kept the base's value because rounding removed the update */
 } ckpt_update_figures;
 
 /* Makes every row that is written, and has updates, say what they did; before the run. ENOMEM. */

@@ -1,12 +1,11 @@
 /* adapter.c - what was extracted as an adapter of PEFT's. See extract.h. */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "libckpt/base/error.h"
 #include "libckpt/base/text.h"
 #include "libckpt/index/config.h"
+#include "libckpt/io/descriptors.h"
 #include "libckpt/plan/derive.h"
 #include "libckpt/recipe/adapter/forms.h"
 #include "libckpt/recipe/extract/items.h"
@@ -17,17 +16,8 @@
 
 static ckpt_status read_at(void *ctx, uint32_t file, uint64_t offset, void *dst, size_t n_bytes, ckpt_error *err) {
   const ckpt_extraction *x = ctx;
-  char *at = dst;
   (void)file;
-  while (n_bytes != 0) {
-    const ssize_t n = pread(x->file, at, n_bytes, (off_t)offset);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return ckpt_fail_errno(err, x->tuned->path, "the factors cannot be read back");
-    at += n;
-    offset += (uint64_t)n;
-    n_bytes -= (size_t)n;
-  }
-  return CKPT_OK;
+  return ckpt_read_exactly(x->file, x->folder, offset, dst, n_bytes, err);
 }
 
 static void keep_open(void *ctx) { (void)ctx; } /* the extraction closes it */
@@ -46,8 +36,9 @@ typedef struct maker {
   ckpt_index *into;
   const ckpt_extraction *x;
   ckpt_adapter_module *modules;
+  const ckpt_extract_item **with_factors; /* sorted by module */
   const char **saved;
-  size_t n_modules, n_saved;
+  size_t n_modules, n_with_factors, n_saved;
   uint32_t file;
   bool has_biases, is_transposed;
 } maker;
@@ -86,21 +77,21 @@ static ckpt_status add_whole(maker *m, const ckpt_extract_item *item, const char
   return ckpt_derive(m->into, number, expr, err);
 }
 
-/* A module that is saved whole, once. */
+/* A module that is saved whole; add_config drops those that are there twice. */
 static ckpt_status save_module(maker *m, const char *name, ckpt_error *err) {
   const char *leaf = strrchr(name, '.');
   char *module = ckpt_arena_text(&m->into->arena, name, leaf == NULL ? strlen(name) : (size_t)(leaf - name));
   CKPT_TRY_ALLOC(module, err);
-  for (size_t i = 0; i < m->n_saved; i++)
-    if (strcmp(m->saved[i], module) == 0) return CKPT_OK;
   m->saved[m->n_saved++] = module;
   return CKPT_OK;
 }
 
-static bool has_factors(const maker *m, const char *module) {
-  for (size_t i = 0; i < m->x->n; i++)
-    if (m->x->items[i].rank != 0 && strcmp(m->x->items[i].module, module) == 0) return true;
-  return false;
+static int by_module(const void *x, const void *y) {
+  return strcmp((*(const ckpt_extract_item *const *)x)->module, (*(const ckpt_extract_item *const *)y)->module);
+}
+
+static bool has_factors(const maker *m, const ckpt_extract_item *item) {
+  return bsearch(&item, m->with_factors, m->n_with_factors, sizeof item, by_module) != NULL;
 }
 
 /* A tensor that differs and has no factors, under each of its names: weights that are tied stay so. */
@@ -108,7 +99,7 @@ static ckpt_status add_other(maker *m, const ckpt_extract_item *item, ckpt_error
   const char *const *alias = item->tuned->aliases;
   if (item->is_of_linear) {
     m->has_biases = true;
-    return add_whole(m, item, item->name, has_factors(m, item->module) ? ".base_layer" : "", err);
+    return add_whole(m, item, item->name, has_factors(m, item) ? ".base_layer" : "", err);
   }
   CKPT_TRY(save_module(m, item->name, err));
   CKPT_TRY(add_whole(m, item, item->name, "", err));
@@ -121,11 +112,16 @@ static ckpt_status add_other(maker *m, const ckpt_extract_item *item, ckpt_error
 
 /* ---- the whole --------------------------------------------------------------------------------------------------- */
 
-static int by_path(const void *x, const void *y) {
-  return strcmp(((const ckpt_adapter_module *)x)->path, ((const ckpt_adapter_module *)y)->path);
-}
-
 static int by_text(const void *x, const void *y) { return strcmp(*(const char *const *)x, *(const char *const *)y); }
+
+/* Sorts the modules that are saved whole, and keeps each once. */
+static void settle_saved(maker *m) {
+  size_t n = 0;
+  qsort(m->saved, m->n_saved, sizeof *m->saved, by_text);
+  for (size_t i = 0; i < m->n_saved; i++)
+    if (n == 0 || strcmp(m->saved[i], m->saved[n - 1]) != 0) m->saved[n++] = m->saved[i];
+  m->n_saved = n;
+}
 
 /* PEFT's task of a model that generates text. */
 static const char *task_of(const ckpt_index *base) {
@@ -144,8 +140,7 @@ static const char *task_of(const ckpt_index *base) {
 
 static ckpt_status add_config(maker *m, ckpt_error *err) {
   const char *text;
-  qsort(m->modules, m->n_modules, sizeof *m->modules, by_path);
-  qsort(m->saved, m->n_saved, sizeof *m->saved, by_text);
+  settle_saved(m);
   const ckpt_adapter_settings settings = {.base_path = m->x->base->path,
                                           .task = task_of(m->x->base),
                                           .modules = m->modules,
@@ -160,6 +155,15 @@ static ckpt_status add_config(maker *m, ckpt_error *err) {
   return CKPT_OK;
 }
 
+static ckpt_status list_with_factors(maker *m, ckpt_error *err) {
+  m->with_factors = ckpt_arena_array(&m->into->arena, m->x->n + 1, sizeof *m->with_factors);
+  CKPT_TRY_ALLOC(m->with_factors, err);
+  for (size_t i = 0; i < m->x->n; i++)
+    if (m->x->items[i].rank != 0) m->with_factors[m->n_with_factors++] = &m->x->items[i];
+  qsort(m->with_factors, m->n_with_factors, sizeof *m->with_factors, by_module);
+  return CKPT_OK;
+}
+
 static ckpt_status make(maker *m, ckpt_error *err) {
   const ckpt_extraction *x = m->x;
   size_t n_names = 0;
@@ -169,6 +173,7 @@ static ckpt_status make(maker *m, ckpt_error *err) {
   m->saved = ckpt_arena_array(&m->into->arena, x->n + n_names + 1, sizeof *m->saved);
   CKPT_TRY_ALLOC(m->modules, err);
   CKPT_TRY_ALLOC(m->saved, err);
+  CKPT_TRY(list_with_factors(m, err));
   for (size_t i = 0; i < x->n; i++) {
     const ckpt_extract_item *item = &x->items[i];
     if (item->rank != 0)

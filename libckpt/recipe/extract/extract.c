@@ -16,6 +16,8 @@
 #include "libckpt/base/float_env.h"
 #include "libckpt/base/text.h"
 #include "libckpt/index/arch.h"
+#include "libckpt/io/descriptors.h"
+#include "libckpt/recipe/adapter/forms.h"
 #include "libckpt/recipe/adapter/names.h"
 #include "libckpt/recipe/extract/items.h"
 #include "libckpt/recipe/extract/jacobi.h"
@@ -57,7 +59,7 @@ static ckpt_status check_pair(const ckpt_index *base, const ckpt_index *tuned, c
   for (int i = 0; i < 2; i++) {
     const ckpt_dtype dtype = (ckpt_dtype)both[i]->dtype;
     if (!ckpt_dtype_is_block(dtype) && dtype != CKPT_F64 && dtype != CKPT_F32 && dtype != CKPT_F16 &&
-        dtype != CKPT_BF16 && b->role == CKPT_ROLE_PARAMETER)
+        dtype != CKPT_BF16)
       return ckpt_fail(err, CKPT_EUNSUPPORTED, i == 0 ? base->path : tuned->path, both[i]->name,
                        "is %s, of which no difference is taken", ckpt_dtype_name(dtype));
   }
@@ -86,9 +88,8 @@ static ckpt_status add_item(ckpt_extraction *x, const ckpt_tensor *base, const c
   return CKPT_OK;
 }
 
-static bool is_compared(const ckpt_tensor *tensor) {
-  return tensor->role == CKPT_ROLE_PARAMETER || tensor->role == CKPT_ROLE_BUFFER;
-}
+/* Buffers are the base's: an adapter has no place for them. */
+static bool is_compared(const ckpt_tensor *tensor) { return tensor->role == CKPT_ROLE_PARAMETER; }
 
 static ckpt_status refuse_missing(const ckpt_index *in, const ckpt_index *has, const ckpt_tensor *tensor,
                                   ckpt_error *err) {
@@ -131,6 +132,7 @@ static ckpt_status check_options(const ckpt_extraction *x, ckpt_error *err) {
 
 ckpt_status ckpt_extract_open(ckpt_extraction **out, const ckpt_index *base, const ckpt_index *tuned,
                               const ckpt_extract_options *options, ckpt_error *err) {
+  CKPT_TRY(ckpt_adapter_check_base(base->path, err));
   ckpt_extraction *x = calloc(1, sizeof *x);
   CKPT_TRY_ALLOC(x, err);
   *x = (ckpt_extraction){.base = base, .tuned = tuned, .options = *options, .file = -1};
@@ -218,6 +220,8 @@ static ckpt_status subtract(double *squares, double *out, const ckpt_extraction 
 
 static ckpt_status open_file(ckpt_extraction *x, const char *folder, ckpt_error *err) {
   char *path = NULL;
+  x->folder = ckpt_arena_copy(&x->arena, folder);
+  CKPT_TRY_ALLOC(x->folder, err);
   x->file = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
   if (x->file >= 0) return CKPT_OK;
   if (asprintf(&path, "%s/.ckpt-extract-XXXXXX", folder) < 0)
@@ -229,30 +233,20 @@ static ckpt_status open_file(ckpt_extraction *x, const char *folder, ckpt_error 
   return status;
 }
 
-static ckpt_status append(ckpt_extraction *x, const float *values, size_t n, ckpt_error *err) {
-  const char *at = (const char *)values;
-  for (size_t left = n * sizeof *values; left != 0;) {
-    const ssize_t n_written = pwrite(x->file, at, left, (off_t)x->n_file);
-    if (n_written <= 0) return ckpt_fail_errno(err, x->tuned->path, "the factors cannot be kept");
-    at += n_written;
-    left -= (size_t)n_written;
-    x->n_file += (uint64_t)n_written;
-  }
-  return CKPT_OK;
-}
-
-/* One factor, as it is or transposed, a row at a time; its values become those that are stored. */
+/* One factor, as it is or transposed; its values become those that are stored. */
 static ckpt_status store(ckpt_extraction *x, double *factor, size_t rank, size_t n, bool is_transposed,
                          ckpt_error *err) {
-  const size_t n_rows = is_transposed ? n : rank, width = is_transposed ? rank : n;
-  float *row = reallocarray(NULL, width, sizeof *row);
-  ckpt_status status = row == NULL ? ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory") : CKPT_OK;
-  for (size_t i = 0; i < rank * n; i++) factor[i] = (double)(float)factor[i];
-  for (size_t i = 0; status == CKPT_OK && i < n_rows; i++) {
-    for (size_t k = 0; k < width; k++) row[k] = (float)(is_transposed ? factor[k * n + i] : factor[i * n + k]);
-    status = append(x, row, width, err);
+  const size_t n_values = rank * n;
+  float *values = reallocarray(NULL, n_values + 1, sizeof *values);
+  CKPT_TRY_ALLOC(values, err);
+  for (size_t i = 0; i < n_values; i++) {
+    const float value = (float)factor[i];
+    values[is_transposed ? i % n * rank + i / n : i] = value;
+    factor[i] = (double)value;
   }
-  free(row);
+  ckpt_status status = ckpt_write_exactly(x->file, x->folder, x->n_file, values, n_values * sizeof *values, err);
+  if (status == CKPT_OK) x->n_file += n_values * sizeof *values;
+  free(values);
   return status;
 }
 
@@ -310,7 +304,7 @@ static ckpt_status factorize(ckpt_extraction *x, ckpt_extract_item *item, const 
 
 static ckpt_status look_at(ckpt_extraction *x, ckpt_extract_item *item, const ckpt_run_options *run, ckpt_error *err) {
   if (item->is_linear) return factorize(x, item, run, err);
-  if (item->base->role == CKPT_ROLE_PARAMETER) CKPT_TRY(subtract(&item->squares, NULL, x, item, run, err));
+  CKPT_TRY(subtract(&item->squares, NULL, x, item, run, err));
   item->differs = item->squares != 0;
   return CKPT_OK;
 }

@@ -26,8 +26,8 @@ typedef struct ckpt_extracted {
 } ckpt_extracted;
 
 /* Pairs the tensors of two models, which are finished indexes and outlive the result; reads headers alone. EINVAL: rank
- * above every matrix, energy; EDIFFERENT: a tensor that only one has, or has in another shape; EUNSUPPORTED: a dtype.
- */
+ * above every matrix, energy; EDIFFERENT: a parameter that only one has, or has in another shape; EUNSUPPORTED: a
+ * dtype. Buffers are left out. */
 ckpt_status ckpt_extract_open(ckpt_extraction **out, const ckpt_index *base, const ckpt_index *tuned,
                               const ckpt_extract_options *options, ckpt_error *err);
 void ckpt_extract_free(ckpt_extraction *extraction); /* NULL is fine */
@@ -43,7 +43,7 @@ typedef struct ckpt_extract_plan {
 void ckpt_extract_describe(ckpt_extract_plan *out, const ckpt_extraction *extraction);
 
 /* Reads both models and decomposes; folder is where the file of the factors may lie. EVALUE: a difference that is not
- * finite, or models that do not differ; EUNSUPPORTED: a buffer that differs; ELIMIT: energy takes a rank that saves
+ * finite, or models that do not differ; ELIMIT: energy takes a rank that saves
  * nothing; EIO, ENOMEM, ECANCELED. */
 ckpt_status ckpt_extract_run(ckpt_extraction *extraction, const char *folder, const ckpt_run_options *run,
                              ckpt_error *err);

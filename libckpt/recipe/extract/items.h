@@ -18,16 +18,17 @@ struct ckpt_extraction {
   const ckpt_index *base, *tuned;
   ckpt_extract_options options;
   ckpt_arena arena;
-  ckpt_extract_item *items; /* linear layers, and all else that is a parameter or buffer */
+  ckpt_extract_item *items; /* linear layers, and all other parameters */
   size_t n;
-  int file; /* -1: none yet */
+  int file;           /* of the factors; -1: none yet */
+  const char *folder; /* that it lies in, for messages */
   uint64_t n_file;
 };
 
 /* Rank that a linear layer's factors have at most. */
 uint64_t ckpt_extract_rank(const ckpt_extraction *x, const ckpt_extract_item *item);
 
-/* Elements at a time of a tensor that is read: whole rows. */
+/* Rows to read at a time. */
 uint64_t ckpt_extract_rows(const ckpt_tensor *tensor);
 
 #endif

@@ -29,6 +29,7 @@ enum {
 
 typedef struct part {
   pthread_t thread;
+  bool is_started;
   const ckpt_backend *backend;
   ckpt_product product;
 } part;
@@ -49,7 +50,7 @@ void ckpt_svd_multiply(const ckpt_product *product, const ckpt_run_options *run)
   part parts[MAX_PARTS];
   const ckpt_backend *backend = run != NULL && run->backend != NULL ? run->backend : &ckpt_backend_cpu;
   const size_t n_blocks = product->m / PART_ROWS + 1;
-  size_t n = count_threads(run), n_started = 0, row = 0;
+  size_t n = count_threads(run), row = 0;
   if (product->m * product->n * product->k < AT_ONCE) n = 1;
   if (n > n_blocks) n = n_blocks;
   if (n > MAX_PARTS) n = MAX_PARTS;
@@ -61,14 +62,11 @@ void ckpt_svd_multiply(const ckpt_product *product, const ckpt_run_options *run)
     p->product.a += row * product->a_row;
     p->product.c += row * product->c_row;
     row = end;
-    if (i + 1 < n && pthread_create(&p->thread, NULL, run_part, p) == 0)
-      n_started = i + 1;
-    else
-      run_part(p); /* the last is this thread's, and the rest where no more can be made */
-    if (n_started != i + 1) p->backend = NULL;
+    p->is_started = i + 1 < n && pthread_create(&p->thread, NULL, run_part, p) == 0;
+    if (!p->is_started) run_part(p); /* the last is this thread's, and the rest where no more can be made */
   }
   for (size_t i = 0; i < n; i++)
-    if (parts[i].backend != NULL) pthread_join(parts[i].thread, NULL);
+    if (parts[i].is_started) pthread_join(parts[i].thread, NULL);
 }
 
 static void transpose(double *out, const double *in, size_t n_rows, size_t n_columns) {
@@ -146,8 +144,8 @@ static void pass(block *b) {
 
 /* ---- the small matrix -------------------------------------------------------------------------------------------- */
 
-/* The products of the basis and right, orthogonal, and behind each row which combination of the basis it is. */
-static ckpt_status decompose(double **out, const block *b, ckpt_error *err) {
+/* The products of the basis and right, and behind each row which combination of the basis it is. */
+static ckpt_status project(double **out, const block *b, ckpt_error *err) {
   const size_t width = b->n + b->n_basis, n_columns = b->request->n_columns;
   double *rows = calloc(b->n_basis * width + 1, sizeof *rows);
   CKPT_TRY_ALLOC(rows, err);
@@ -156,12 +154,12 @@ static ckpt_status decompose(double **out, const block *b, ckpt_error *err) {
       rows[i * width + k] = ckpt_dot(b->basis + i * n_columns, b->right + k * n_columns, n_columns);
     rows[i * width + b->n + i] = 1;
   }
-  ckpt_jacobi(rows, b->n_basis, b->n, b->n_basis);
   *out = rows;
   return CKPT_OK;
 }
 
-/* Squares that the rows have which will be kept: of energy, which asks for no number of them, all. */
+/* Squares that the rows have which will be kept: of energy, which asks for no number of them, all, and rotations keep
+ * their sum. */
 static double squares_kept(const block *b, const double *rows) {
   const size_t width = b->n + b->n_basis, rank = b->request->rank;
   double sum = 0;
@@ -170,9 +168,11 @@ static double squares_kept(const block *b, const double *rows) {
   return sum;
 }
 
-/* Passes until what the kept rows of the small matrix leave no longer shrinks; *rows is that matrix. */
+/* Passes until what the kept rows of the small matrix leave no longer shrinks; *rows is that matrix, its rows
+ * orthogonal. */
 static ckpt_status converge(double **rows, block *b, ckpt_error *err) {
   const double squares = b->request->squares;
+  const bool keeps_all = b->request->rank == 0;
   double before = INFINITY;
   for (int i = 0; i < MAX_PASSES; i++) {
     CKPT_TRY(ckpt_check_cancel(b->request->run, "cancelled", err));
@@ -180,11 +180,13 @@ static ckpt_status converge(double **rows, block *b, ckpt_error *err) {
     pass(b);
     free(*rows);
     *rows = NULL;
-    CKPT_TRY(decompose(rows, b, err));
+    CKPT_TRY(project(rows, b, err));
+    if (!keeps_all) ckpt_jacobi(*rows, b->n_basis, b->n, b->n_basis);
     const double rest = squares - squares_kept(b, *rows);
-    if (!(rest > 1e-15 * squares) || before - rest <= TOLERANCE * rest) return CKPT_OK;
+    if (!(rest > 1e-15 * squares) || before - rest <= TOLERANCE * rest) break;
     before = rest;
   }
+  if (keeps_all) ckpt_jacobi(*rows, b->n_basis, b->n, b->n_basis);
   return CKPT_OK;
 }
 
@@ -263,8 +265,8 @@ ckpt_status ckpt_svd_truncate(ckpt_svd *out, const ckpt_svd_request *request, ck
   }
   if (status == CKPT_OK && (!is_done || (request->rank == 0 && out->rank > request->max_rank)))
     status = ckpt_fail(err, CKPT_ELIMIT, NULL, NULL,
-                       "%g of its squared norm takes more than rank %zu, of which the factors are no smaller than it",
-                       request->energy, request->max_rank);
+                       "rank %zu, the largest that saves space, holds less than %g of its squared norm",
+                       request->max_rank, request->energy);
   double *const all[] = {b.left, b.right, b.basis, b.columns};
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
   if (status != CKPT_OK) ckpt_svd_free(out);

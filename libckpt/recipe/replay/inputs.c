@@ -187,7 +187,9 @@ ckpt_status ckpt_replay_open_inputs(recorded *r, ckpt_error *err) {
 static void compare_digest(const ckpt_replay_reporter *to, const ckpt_recorded_output *then, const ckpt_digest *now,
                            const char *file, const char *what) {
   char text[80];
-  if (!then->has_digest || memcmp(&then->digest, now, sizeof *now) != 0)
+  if (!then->has_digest)
+    ckpt_replay_say(to, file, NULL, "the receipt has no digest of it");
+  else if (memcmp(&then->digest, now, sizeof *now) != 0)
     ckpt_replay_say(to, file, NULL, "%s (now %s)", what, ckpt_digest_text(now, text));
 }
 

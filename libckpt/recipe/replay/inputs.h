@@ -27,7 +27,7 @@ ckpt_status ckpt_replay_check_moved(const ckpt_recorded *r, ckpt_error *err);
  * ckpt_adapters_open do. */
 ckpt_status ckpt_replay_open_inputs(ckpt_recorded *r, ckpt_error *err);
 
-/* Tells what the inputs are not any more, from the rows of a plan that has run. */
+/* Reports each input that has changed since the run, from the rows of a plan that has run. */
 ckpt_status ckpt_replay_compare_inputs(ckpt_recorded *r, const ckpt_plan *plan, const ckpt_replay_reporter *to,
                                        ckpt_error *err);
 

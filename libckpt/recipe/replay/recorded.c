@@ -198,7 +198,7 @@ static ckpt_status read_preset(recorded *r, ckpt_json *json, void *into, ckpt_er
 static ckpt_status read_presets(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
   const char *text = NULL;
   CKPT_TRY(read_text(r, json, &text, err));
-  *(bool *)into = true;
+  (void)into;
   if (text != NULL && strcmp(text, CKPT_PRESETS_VERSION) == 0) return CKPT_OK;
   return ckpt_fail(err, CKPT_EUNSUPPORTED, r->path, NULL, "types were chosen by presets '%.80s', this version has %s",
                    text == NULL ? "" : text, CKPT_PRESETS_VERSION);
@@ -300,31 +300,28 @@ static ckpt_status add_options(const recorded *r, field_list *list, ckpt_option_
 }
 
 static ckpt_status read_quantize(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
-  bool has_presets = false;
   (void)into;
-  field_list list = {.items = {{"presets", read_presets, &has_presets, false}}, .n = 1};
+  field_list list = {.items = {{"presets", read_presets, NULL, false}}, .n = 1};
   CKPT_TRY(add_options(r, &list, CKPT_PLACE_QUANTIZE, &r->quantize, NULL, err));
   list.items[list.n++] = (field){NULL, refuse_option, NULL, false};
   CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_OBJECT, "quantize", err));
   r->request.quantize = &r->quantize;
-  CKPT_TRY(ckpt_recorded_fields(r, json, list.items, list.n, err));
-  return has_presets ? CKPT_OK : ckpt_recorded_refuse(r, "no version of presets", err);
+  return ckpt_recorded_fields(r, json, list.items, list.n, err);
 }
 
 /* The formulas: others would give other values. */
 static ckpt_status read_rules(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
   const char *text = NULL;
   CKPT_TRY(read_word(r, json, &text, err));
-  *(bool *)into = true;
+  (void)into;
   if (strcmp(text, CKPT_MERGE_RULES) == 0) return CKPT_OK;
   return ckpt_fail(err, CKPT_EUNSUPPORTED, r->path, NULL, "merged by rules '%.80s', this version has %s", text,
                    CKPT_MERGE_RULES);
 }
 
 static ckpt_status read_merge(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
-  bool has_rules = false;
   (void)into;
-  field_list list = {.items = {{"rules", read_rules, &has_rules, false}}, .n = 1};
+  field_list list = {.items = {{"rules", read_rules, NULL, false}}, .n = 1};
   CKPT_TRY(add_options(r, &list, CKPT_PLACE_ADAPTER, &r->merge, NULL, err));
   list.items[list.n++] = (field){NULL, refuse_option, NULL, false};
   CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_OBJECT, "merge", err));

@@ -4,7 +4,7 @@
  * when it was read to its STOP and is all there is, names something or begins with PROTO; and where it cannot be read
  * to its end, when it has called something by then, has begun as one beyond chance, or goes on as one
  * (ckpt_pickle_skim). A torch.save archive's data.pkl is one, whatever it holds. What counts or not, the next one is
- * looked for behind each STOP; bytes behind one that counts, and that are none, are a problem. */
+ * looked for behind each STOP; bytes after a pickle that counts, and that begin no pickle, are a problem. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

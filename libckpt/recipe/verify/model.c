@@ -113,6 +113,12 @@ static const ckpt_arch_shape *row_of(const checker *c, const char *name, uint64_
   return row != NULL ? row : own_row(c, name, numbers);
 }
 
+/* Whether its names have the number of a layer and of an expert. */
+static bool is_of_expert(const ckpt_arch_shape *row) {
+  const char *layer = strchr(row->hf, '#');
+  return layer != NULL && strchr(layer + 1, '#') != NULL;
+}
+
 /* ---- numbers and flags ------------------------------------------------------------------------------------------- */
 
 /* Whether a key was not told of; it is now. */
@@ -209,32 +215,11 @@ static ckpt_status check_numbers(checker *c, ckpt_error *err) {
   return count(c, c->arch->n_experts, &c->n_experts, err);
 }
 
-/* How many labels the config has, as transformers counts them: entries of id2label, else num_labels, else 2. */
-static bool count_labels(const ckpt_config *config, uint64_t *n) {
-  const char *key, *text;
-  double value;
-  int64_t stated = -1;
-  char map[2] = "", number[2] = "";
-  ckpt_config_show(config, "id2label", map, sizeof map);
-  ckpt_config_show(config, "num_labels", number, sizeof number);
-  const bool has_map = map[0] == '{';
-  if (map[0] != '\0' && map[0] != 'n' && !has_map) return false;
-  if (number[0] != '\0' && (!ckpt_config_int(config, "num_labels", &stated) || stated < 0)) return false;
-  *n = stated < 0 ? 2 : (uint64_t)stated;
-  if (!has_map) return true;
-  for (*n = 0; ckpt_config_entry(config, "id2label", *n, &key, &value); ++*n) {
-    for (text = key; *text >= '0' && *text <= '9'; text++) {
-    }
-    if (*text != '\0' || key[0] == '\0' || (key[0] == '0' && key[1] != '\0')) return false; /* two could be one */
-  }
-  return stated < 0 || (uint64_t)stated == *n;
-}
-
 /* What an axis is; false, and unproven, where the config decides none. */
 static bool extent_of(checker *c, const char *axis, uint64_t *out) {
   char key[64];
   const bool is_labels = strcmp(axis, "num_labels") == 0;
-  if (is_labels ? count_labels(c->config, out) : ckpt_config_extent(c->config, axis, out)) return true;
+  if (is_labels ? ckpt_config_labels(c->config, out) : ckpt_config_extent(c->config, axis, out)) return true;
   snprintf(key, sizeof key, "%.*s", (int)strcspn(axis, "|"), axis);
   leave_unproven(c,
                  is_labels ? "id2label and num_labels of config.json do not agree on the %s" : "config.json has no %s",
@@ -311,7 +296,7 @@ static ckpt_status check_name(checker *c, const ckpt_tensor *tensor, const char 
     return ckpt_findings_add(c->findings, err, CKPT_PROBLEM, file, name, "of layer %llu, but config.json says %s %llu",
                              (ull)numbers[0], c->arch->n_layers, (ull)c->n_layers);
   }
-  if (is_layer && strchr(strchr(row->hf, '#') + 1, '#') != NULL && c->n_experts != 0 && numbers[1] >= c->n_experts)
+  if (is_of_expert(row) && c->n_experts != 0 && numbers[1] >= c->n_experts)
     return ckpt_findings_add(c->findings, err, CKPT_PROBLEM, file, name, "of expert %llu, but config.json says %s %llu",
                              (ull)numbers[1], c->arch->n_experts, (ull)c->n_experts);
   if (is_known && !is_wanted(c, row)) {
@@ -409,10 +394,10 @@ static ckpt_status say_missing(checker *c, const ckpt_arch_shape *row, const cha
 static ckpt_status check_layers(checker *c, const ckpt_arch_shape *row, bool is_body, ckpt_error *err) {
   char name[MAX_NAME];
   const char *file = ckpt_index_file_of(c->index, NULL);
-  const bool is_of_expert = strchr(strchr(row->hf, '#') + 1, '#') != NULL;
-  const uint64_t n_each = is_of_expert ? c->n_experts : 1, n_most = c->index->n_tensors + MAX_MISSING + 1ULL;
+  const bool has_experts = is_of_expert(row);
+  const uint64_t n_each = has_experts ? c->n_experts : 1, n_most = c->index->n_tensors + MAX_MISSING + 1ULL;
   uint64_t n_found = 0, n_all = c->n_layers * n_each;
-  if (is_of_expert && n_all > n_most) n_all = n_most; /* some of these are missing, and a config may say any number */
+  if (has_experts && n_all > n_most) n_all = n_most; /* some of these are missing, and a config may say any number */
   for (uint64_t i = 0; i < n_all; i++) {
     name_in_class(name, c, row, is_body, (uint64_t[2]){i / n_each, i % n_each});
     n_found += !is_missing(c, name);
@@ -427,10 +412,10 @@ static ckpt_status check_layers(checker *c, const ckpt_arch_shape *row, bool is_
     name_in_class(name, c, row, is_body, (uint64_t[2]){i / n_each, i % n_each});
     if (!is_missing(c, name) || ++c->n_missing > MAX_MISSING) continue;
     CKPT_TRY(ckpt_findings_add(c->findings, err, CKPT_PROBLEM, file, name,
-                               is_of_expert ? "missing: other experts have it, and config.json says %s %llu"
-                                            : "missing: other layers have it, and config.json says %s %llu",
-                               is_of_expert ? c->arch->n_experts : c->arch->n_layers,
-                               (ull)(is_of_expert ? c->n_experts : c->n_layers)));
+                               has_experts ? "missing: other experts have it, and config.json says %s %llu"
+                                           : "missing: other layers have it, and config.json says %s %llu",
+                               has_experts ? c->arch->n_experts : c->arch->n_layers,
+                               (ull)(has_experts ? c->n_experts : c->n_layers)));
   }
   return CKPT_OK;
 }
@@ -475,8 +460,10 @@ static const ckpt_arch_model *model_of(checker *c, const char *class, bool *is_o
   while (model != NULL && model->name != NULL && strcmp(model->name, class) != 0) model++;
   const bool is_known = model != NULL && model->name != NULL;
   *is_of_family = is_known;
-  if (!is_known) leave_unproven(c, "%s is not known", class);
-  if (!is_known) return NULL;
+  if (!is_known) {
+    leave_unproven(c, "%s is not known", class);
+    return NULL;
+  }
   *is_of_family = strcmp(model->model_type, type) == 0;
   if (!*is_of_family) leave_unproven(c, "%s is no class of this model_type", class);
   return *is_of_family ? model : NULL;

@@ -348,10 +348,10 @@ TEST(Onnx, WithoutAGraphNoModelIsWritten) {
   ASSERT_EQ(convert(kData + "dynamo.onnx", folder / "a.safetensors"), "");
   const std::string none = folder / "a.safetensors", bare = folder / "bare.onnx";
   EXPECT_EQ(convert(none, folder / "b.onnx"),
-            none + ": has no graph, and nobody can run an onnx model without one (graph=MODEL.onnx)");
+            none + ": has no graph, and an onnx model cannot run without one (graph=MODEL.onnx)");
   ckpt_convert_options graph = {};
   graph.graph = none.c_str();
-  EXPECT_EQ(convert(none, folder / "b.onnx", graph), none + ": graph: it has no graph");
+  EXPECT_EQ(convert(none, folder / "b.onnx", graph), none + ": graph: the model has no graph");
   EXPECT_FALSE(std::filesystem::exists(folder / "b.onnx"));
   ASSERT_EQ(convert_bare(none, bare), "");
   EXPECT_EQ(convert(bare, folder / "b.onnx"), "");

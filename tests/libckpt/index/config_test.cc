@@ -64,6 +64,24 @@ TEST(Config, ReadsNumbersAndPlacesInLists) {
     EXPECT_FALSE(ckpt_config_number(config.config, key, &number)) << key;
 }
 
+TEST(Config, CountsLabelsAsTransformersDoes) {
+  const auto count = [](const std::string &text) {
+    Config config("{" + text + "}");
+    uint64_t n = 0;
+    return ckpt_config_labels(config.config, &n) ? static_cast<int64_t>(n) : -1;
+  };
+  EXPECT_EQ(count(""), 2);
+  EXPECT_EQ(count(R"("num_labels":5)"), 5);
+  EXPECT_EQ(count(R"("num_labels":0,"id2label":null)"), 0);
+  EXPECT_EQ(count(R"("id2label":{"0":"a","1":"b","2":"c"})"), 3);
+  EXPECT_EQ(count(R"("id2label":{"0":"a","1":"b","2":"c"},"num_labels":3)"), 3);
+  EXPECT_EQ(count(R"("label2id":{"a":0,"b":1,"c":2})"), 2);
+  for (const char *text : {R"("id2label":{"0":"a"},"num_labels":2)", R"("num_labels":-1)", R"("num_labels":null)",
+                           R"("num_labels":2.0)", R"("id2label":["a"])", R"("id2label":NaN)",
+                           R"("id2label":{"1":"a","01":"b"})", R"("id2label":{"":"a"})", R"("id2label":{"1x":"a"})"})
+    EXPECT_EQ(count(text), -1) << text;
+}
+
 TEST(Config, ReadsWhatPythonWrites) {
   Config config(R"({"a": NaN, "b": [Infinity, -Infinity, NaN], "c": "NaN \" Infinity", "NaN": "k\\",
     "big": 1000000000000000019884624838656, "max": 9223372036854775807, "min": -9223372036854775808,

@@ -119,6 +119,23 @@ TEST_F(Merge, TheOrderOfAdaptersChangesNoByteAndAScaleOfZeroNothing) {
   }
 }
 
+// The same adapter twice is ordered by scale.
+TEST_F(Merge, AdaptersOfOneContentHaveAnOrderOfTheirOwn) {
+  const std::string folder = kData + "linear", path = folder + "/adapter";
+  IndexPointer base = Open(folder + "/base");
+  for (const bool is_reversed : {false, true}) {
+    const double first = is_reversed ? 0.5 : 0.25;
+    ASSERT_EQ(open_adapters(base.get(), {{path.c_str(), first}, {path.c_str(), 0.75 - first}}), CKPT_OK);
+    ckpt_adapter_info info;
+    ASSERT_TRUE(ckpt_adapters_at(adapters_.get(), 0, &info));
+    EXPECT_EQ(info.scale, 0.25);
+    EXPECT_EQ(info.request, is_reversed ? 1u : 0u);
+  }
+  ASSERT_EQ(open_adapters(base.get(), {{path.c_str(), 1}, {path.c_str(), 1}, {path.c_str(), 1}}), CKPT_OK);
+  ckpt_adapter_info info;
+  for (uint32_t i = 0; ckpt_adapters_at(adapters_.get(), i, &info); i++) EXPECT_EQ(info.request, i);
+}
+
 // ---- formulas -------------------------------------------------------------------------------------------------------
 
 // What an adapter makes of a tensor, in f64 and rounded once, by the formulas of docs/merging.md; their sources are
@@ -440,6 +457,36 @@ TEST_F(Refused, AHeadThatTheBaseLacksUnlessTheConfigSavesIt) {
         << text;
     EXPECT_EQ(text.find(R"("label2id": {"LABEL_0": 0, "LABEL_1": 1, "LABEL_2": 2})") != std::string::npos, has_task);
   }
+}
+
+// Labels are counted as transformers counts them: what is right stays as it is.
+TEST_F(Refused, ANewHeadGetsLabelsWhereTheConfigCountsOthers) {
+  const auto merged = [&](const std::string &keys, size_t n_rows) {
+    std::filesystem::copy(kData + "linear/base", folder_ / "base",
+                          std::filesystem::copy_options::recursive | std::filesystem::copy_options::overwrite_existing);
+    std::ifstream file(kData + "linear/base/config.json");
+    std::string config((std::istreambuf_iterator<char>(file)), {});
+    folder_.write("base/config.json", config.insert(config.find('{') + 1, keys));
+    adapters_.reset();
+    base_ = Open(folder_ / "base");
+    write(R"({"peft_type":"LORA","r":4,"lora_alpha":8,"task_type":"SEQ_CLS"})",
+          Saved({{"base_model.model.score.weight", n_rows, 16}}, 2));
+    EXPECT_EQ(open_written(), CKPT_OK) << text_of(err_);
+    return merged_config();
+  };
+  const auto has = [](const std::string &text, const std::string &key) { return text.find(key) != std::string::npos; };
+  const std::string three = R"("id2label":{"0":"a","1":"b","2":"c"},)";
+  std::string text = merged(R"("num_labels":5,)", 5);
+  EXPECT_FALSE(has(text, "id2label") || has(text, "label2id")) << text;
+  EXPECT_TRUE(has(text, R"("num_labels":5)")) << text;
+  text = merged(R"("num_labels":5,)", 3);
+  EXPECT_TRUE(has(text, R"("2": "LABEL_2"})") && has(text, R"("num_labels":3)")) << text;
+  text = merged(three, 3);
+  EXPECT_TRUE(has(text, three) && !has(text, "label2id") && !has(text, "num_labels")) << text;
+  text = merged(three, 4);
+  EXPECT_TRUE(has(text, R"("3": "LABEL_3"})") && !has(text, "num_labels")) << text;
+  text = merged(R"("num_labels":2,)" + three, 3); /* which disagree */
+  EXPECT_TRUE(has(text, R"("2": "LABEL_2"})") && has(text, R"("num_labels":3)")) << text;
 }
 
 // ---- tied weights ---------------------------------------------------------------------------------------------------

@@ -129,7 +129,9 @@ TEST(Svd, RefusesAnEnergyThatSavesNothing) {
     const ckpt_svd_request request = known.request(0, energy, 33);
     EXPECT_EQ(ckpt_svd_truncate(&svd, &request, &err), is_found ? CKPT_OK : CKPT_ELIMIT) << energy << text_of(err);
     EXPECT_EQ(svd.rank, is_found ? static_cast<size_t>(std::ceil(60 * energy)) : 0);
-    EXPECT_EQ(text_of(err).find("takes more than rank 33") != std::string::npos, !is_found) << text_of(err);
+    EXPECT_EQ(text_of(err).find("rank 33, the largest that saves space, holds less than") != std::string::npos,
+              !is_found)
+        << text_of(err);
     ckpt_svd_free(&svd);
   }
 }
@@ -188,13 +190,15 @@ class Extract : public Run {
     ckpt_adapter_options options = {};
     options.first = adapter;
     EXPECT_EQ(ckpt_adapters_open(&opened, base, &request, 1, &options, &err_), CKPT_OK) << text_of(err_);
-    if (opened != nullptr && ckpt_adapters_merge(&merged, opened, &err_) == CKPT_OK) {
-      for (size_t i = 0; i < ckpt_index_count(tuned); i++) {
-        const ckpt_tensor *tensor = ckpt_index_at(tuned, i);
-        const auto a = values(tuned, tensor), b = values(merged, ckpt_index_find(merged, tensor->name));
-        for (size_t k = 0; k < a.size(); k++) out[tensor->name] += (a[k] - b[k]) * (a[k] - b[k]);
-        out[tensor->name] = std::sqrt(out[tensor->name]);
-      }
+    if (opened != nullptr) {
+      EXPECT_EQ(ckpt_adapters_merge(&merged, opened, &err_), CKPT_OK) << text_of(err_);
+    }
+    for (size_t i = 0; merged != nullptr && i < ckpt_index_count(tuned); i++) {
+      const ckpt_tensor *tensor = ckpt_index_at(tuned, i), *other = ckpt_index_find(merged, tensor->name);
+      if (other == nullptr) continue; /* a buffer that only the tuned model has */
+      const auto a = values(tuned, tensor), b = values(merged, other);
+      for (size_t k = 0; k < a.size(); k++) out[tensor->name] += (a[k] - b[k]) * (a[k] - b[k]);
+      out[tensor->name] = std::sqrt(out[tensor->name]);
     }
     ckpt_index_free(merged);
     ckpt_adapters_free(opened);
@@ -239,15 +243,25 @@ TEST_P(OfAKind, FindsTheRankThatWasMergedAndIsTheSameModelAgain) {
   const std::string folder = kData + GetParam();
   IndexPointer base = open(folder + "/base"), tuned = open(merged(GetParam()));
   ASSERT_EQ(extract(base.get(), tuned.get(), {.rank = 0, .energy = 0.9999999}), CKPT_OK) << text_of(err_);
+  IndexPointer adapter = open(folder + "/adapter");
   ckpt_extracted one;
+  size_t n_found = 0, n_merged = 0;
+  for (size_t i = 0; i < ckpt_index_count(adapter.get()); i++) {
+    const std::string name = ckpt_index_at(adapter.get(), i)->name;
+    n_merged += name.find(".lora_A.") != std::string::npos && name.find("lm_head") == std::string::npos;
+  }
   for (size_t i = 0; ckpt_extract_at(extraction_, i, &one); i++) {
+    n_found += one.rank != 0;
     const bool is_two =
         std::string(GetParam()) == "patterns" && std::string(one.name).find("q_proj") != std::string::npos;
     const bool is_three =
         std::string(GetParam()) == "patterns" && std::string(one.name).find("1.mlp") != std::string::npos;
     EXPECT_EQ(one.rank, one.rank == 0 ? 0u : is_two ? 2u : is_three ? 3u : 4u) << one.name;
   }
-  for (const auto &[name, gap] : gaps(base.get(), tuned.get())) EXPECT_LE(gap, 2e-6) << name;
+  EXPECT_EQ(n_found, n_merged);
+  const auto off = gaps(base.get(), tuned.get());
+  ASSERT_FALSE(off.empty());
+  for (const auto &[name, gap] : off) EXPECT_LE(gap, 2e-6) << name;
 }
 
 INSTANTIATE_TEST_SUITE_P(Merged, OfAKind, testing::Values("linear", "patterns", "gpt2", "saved", "bias", "embedding"),
@@ -335,6 +349,43 @@ TEST_F(Pairs, OfWhichOnlyAVectorDiffersGiveWhatIsSavedWhole) {
   EXPECT_STREQ(ckpt_index_at(adapter, 0)->name, "base_model.model.layers.0.norm.weight");
   EXPECT_NE(std::string(adapter->side_files[0].text).find("\"layers.0.norm\""), std::string::npos);
   ckpt_index_free(adapter);
+}
+
+// Buffers are the base's, whichever of the two models has them.
+TEST_F(Pairs, LeaveBuffersOut) {
+  const std::string w = "model.layers.0.self_attn.q_proj.weight", layer = "model.layers.0.self_attn.rotary_emb.";
+  const auto model = [&](const std::string &name, float value, const std::vector<float> &buffers) {
+    std::vector<std::tuple<std::string, std::vector<size_t>, float>> tensors = {{w, {4, 6}, value}};
+    for (float buffer : buffers) tensors.push_back({layer + "inv_freq", {2}, buffer});
+    folder_.write(name + "/config.json", R"({"model_type":"llama","architectures":["LlamaForCausalLM"]})");
+    folder_.write(name + "/model.safetensors", Model(tensors));
+    return open(folder_ / name);
+  };
+  const std::vector<std::pair<std::vector<float>, std::vector<float>>> both = {{{1}, {}}, {{}, {1}}, {{1}, {2}}};
+  for (size_t i = 0; i < both.size(); i++) {
+    IndexPointer base = model("base" + std::to_string(i), 1, both[i].first);
+    IndexPointer tuned = model("tuned" + std::to_string(i), 2, both[i].second);
+    ASSERT_EQ(ckpt_index_count(base.get()), 1 + both[i].first.size());
+    ASSERT_EQ(ckpt_index_count(tuned.get()), 1 + both[i].second.size());
+    ASSERT_EQ(extract(base.get(), tuned.get(), {.rank = 1, .energy = 0}), CKPT_OK) << text_of(err_);
+    ckpt_extracted one;
+    ASSERT_TRUE(ckpt_extract_at(extraction_, 0, &one));
+    EXPECT_EQ(one.name, w);
+    EXPECT_FALSE(ckpt_extract_at(extraction_, 1, &one));
+    const auto off = gaps(base.get(), tuned.get());
+    EXPECT_LE(off.at(w), 1e-6);
+  }
+}
+
+TEST_F(Pairs, OfABaseThatNoConfigCanNameAreRefusedBeforeTheWork) {
+  const std::string w = "layers.0.w.weight", path = folder_ / "base\xff.safetensors";
+  folder_.write("base\xff.safetensors", Model({{w, {4, 6}, 1}}));
+  folder_.write("tuned.safetensors", Model({{w, {4, 6}, 2}}));
+  IndexPointer base = open(path), tuned = open(folder_ / "tuned.safetensors");
+  const ckpt_extract_options options = {.rank = 1, .energy = 0};
+  EXPECT_EQ(ckpt_extract_open(&extraction_, base.get(), tuned.get(), &options, &err_), CKPT_EINVAL);
+  EXPECT_EQ(err_.file, path);
+  EXPECT_NE(text_of(err_).find("is no UTF-8 text, and adapter_config.json cannot name it"), std::string::npos);
 }
 
 // Memory is that of the largest matrix: the plan says no less than it and a few long vectors, whatever else is there.

@@ -2,7 +2,10 @@
 cp -r "$DATA/adapters" a
 try() {
   echo "\$ ckpt $*"
-  ckpt "$@" 2>&1 | sed '/peak memory/d'
+  ckpt "$@" > out.log 2>&1
+  status=$?
+  sed '/peak memory/d' out.log
+  echo "exit $status"
 }
 base=a/linear/base
 ckpt merge $base --adapter a/linear/adapter -o tuned/ --quiet > out
