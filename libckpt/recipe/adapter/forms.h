@@ -53,7 +53,7 @@ typedef struct ckpt_adapter_module {
 typedef struct ckpt_adapter_settings {
   const char *base_path;        /* what it is called; or NULL */
   const char *task;             /* PEFT's name of it; or NULL */
-  ckpt_adapter_module *modules; /* which are sorted by path here */
+  ckpt_adapter_module *modules; /* ckpt_adapter_print_config() sorts them by path */
   size_t n_modules;
   const char *const *saved; /* modules that are stored whole, sorted */
   size_t n_saved;
