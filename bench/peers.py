@@ -7,6 +7,9 @@
     python peers.py to_fp32 FOLDER OUT FORM             zero_to_fp32 to "safetensors" or "torch", its default: as above
     python peers.py to_universal FOLDER OUT             ds_to_universal with its own workers: as above
     python peers.py peft_merge BASE ADAPTER OUT         merge_and_unload and save_pretrained, as a command of its own
+    python peers.py train CONFIG ROWS LENGTH THREADS f32|bf16 [cpu|cuda] [eager] [compile]
+                                                        steps of transformers' GPT-2 with AdamW: tokens a second of a step
+                                                        and of its matrix products alone
 """
 import argparse
 import contextlib
@@ -133,6 +136,72 @@ def peft_merge(base, adapter, out):
     PeftModel.from_pretrained(model, adapter).merge_and_unload().save_pretrained(out)
 
 
+def fastest(run, device, times=4):
+    """Seconds of the fastest of some runs, after one to warm up."""
+    best = math.inf
+    for i in range(times + 1):
+        if device == "cuda":
+            torch.cuda.synchronize()
+        start = time.perf_counter()
+        run()
+        if device == "cuda":
+            torch.cuda.synchronize()
+        best = best if i == 0 else min(best, time.perf_counter() - start)
+    return best
+
+
+def products(config, rows, length, dtype, device):
+    """The products of a step as a function: of each linear layer forward and twice backward, and of attention those of
+    the causal half."""
+    tokens, width, heads = rows * length, config.n_embd, rows * config.n_head
+    shapes = [(width, 3 * width), (width, width), (width, 4 * width), (4 * width, width)] * config.n_layer
+    shapes += [(width, config.vocab_size)]
+
+    def matrix(*shape):
+        return torch.randn(*shape, device=device, dtype=dtype)
+
+    made = {shape: (matrix(tokens, shape[0]), matrix(*shape), matrix(tokens, shape[1])) for shape in set(shapes)}
+    q, scores = matrix(heads, length, width // config.n_head), matrix(heads, length, length // 2)
+    half = q[:, : length // 2]
+
+    def run():
+        for shape in shapes:
+            x, w, y = made[shape]
+            x @ w, y @ w.T, x.T @ y
+        for _ in range(config.n_layer):
+            for _ in range(3):  # scores and their gradient; two gradients
+                torch.bmm(q, half.transpose(1, 2))
+                torch.bmm(scores, half)
+
+    return run
+
+
+def train(folder, rows, length, threads, dtype, device="cpu", *modes):
+    from transformers import AutoConfig, AutoModelForCausalLM
+    rows, length, is_bf16 = int(rows), int(length), dtype == "bf16"
+    torch.set_num_threads(int(threads))
+    torch.backends.cuda.matmul.allow_tf32 = False
+    config = AutoConfig.from_pretrained(folder)
+    ids = torch.randint(0, config.vocab_size, (rows, length), device=device)
+    alone = fastest(products(config, rows, length, torch.bfloat16 if is_bf16 else torch.float32, device), device)
+    for mode in modes or ("eager", "compile"):
+        torch.manual_seed(1)
+        model = AutoModelForCausalLM.from_config(config).to(device)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+        forward = torch.compile(model) if mode == "compile" else model
+
+        def step():
+            with torch.autocast(device, torch.bfloat16, enabled=is_bf16):
+                loss = forward(input_ids=ids, labels=ids).loss
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+
+        seconds = fastest(step, device)
+        print(mode, f"{rows * length / seconds:.1f}", f"{rows * length / alone:.1f}", f"{alone / seconds:.3f}", flush=True)
+
+
 def main(job, *arguments):
     if job == "save":
         save(arguments[0], int(arguments[1]), int(arguments[2]))
@@ -140,7 +209,7 @@ def main(job, *arguments):
         torch.save(dict(tensors()), arguments[0])
     elif job == "zero":
         zero(arguments[0], int(arguments[1]))
-    elif job in ("consolidate", "to_fp32", "to_universal", "peft_merge"):
+    elif job in ("consolidate", "to_fp32", "to_universal", "peft_merge", "train"):
         globals()[job](*arguments)
     else:
         sys.exit(f"peers.py: no job '{job}'")
