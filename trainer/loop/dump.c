@@ -27,7 +27,7 @@ ckpt_status ckpt_dump_gradients(const ckpt_rank *r, const char *path, ckpt_error
   float *gradients = calloc((size_t)r->job->trained->n_flat + 1, sizeof *gradients);
   CKPT_TRY_ALLOC(gradients, err);
   ckpt_status status = ckpt_sharded_whole_gradients(r->sharded, gradients, err);
-  if (status == CKPT_OK && r->collective->rank == 0) status = write_gradients(r, gradients, path, err);
+  if (status == CKPT_OK && r->groups.all->rank == 0) status = write_gradients(r, gradients, path, err);
   free(gradients);
   return status;
 }
@@ -51,7 +51,7 @@ ckpt_status ckpt_dump_logits(ckpt_rank *r, const char *path, ckpt_error *err) {
   ckpt_order_rows(&job->order, 0, 0, 0, &first, &n_rows);
   CKPT_TRY(ckpt_batch_load(&r->eval_batch, job->data, &job->order, 0, first, n_rows,
                            job->options->packing == CKPT_PACKING_DOCUMENT, &r->sample, err));
-  ckpt_token_batch batch = r->collective->rank == 0 ? r->eval_batch.batch : (ckpt_token_batch){0};
+  ckpt_token_batch batch = r->groups.all->rank == 0 ? r->eval_batch.batch : (ckpt_token_batch){0};
   ckpt_forward_result result;
   if (r->merged != NULL)
     CKPT_TRY(ckpt_lora_merge(job->lora, r->device, r->merged, r->norms, r->base, r->sharded->weights, err));
@@ -60,7 +60,7 @@ ckpt_status ckpt_dump_logits(ckpt_rank *r, const char *path, ckpt_error *err) {
   batch.logits = calloc((size_t)batch.n_rows * batch.length, job->model->vocabulary * sizeof(float));
   CKPT_TRY_ALLOC(batch.logits, err);
   ckpt_status status = ckpt_executor_forward(r->executor, &batch, &result, err);
-  if (status == CKPT_OK && r->collective->rank == 0) status = write_logits(job, &batch, path, err);
+  if (status == CKPT_OK && r->groups.all->rank == 0) status = write_logits(job, &batch, path, err);
   free(batch.logits);
   return status;
 }

@@ -8,8 +8,8 @@
 static ckpt_status evaluate_batches(ckpt_rank *r, const ckpt_order *order, uint64_t n, double *means, double *rows,
                                     ckpt_error *err) {
   const ckpt_job *job = r->job;
-  const uint64_t size = r->collective->size;
-  for (uint64_t k = r->collective->rank; k < (n + size - 1) / size * size; k += size) {
+  const uint64_t size = r->groups.all->size;
+  for (uint64_t k = r->groups.all->rank; k < (n + size - 1) / size * size; k += size) {
     const ckpt_token_batch none = {0};
     uint64_t first, n_rows = 0;
     ckpt_forward_result result;
@@ -45,7 +45,7 @@ ckpt_status ckpt_rank_evaluate(ckpt_rank *r, double *loss, ckpt_error *err) {
   CKPT_TRY_ALLOC(means, err);
   ckpt_status status = ckpt_rank_gather(r, err);
   if (status == CKPT_OK) status = evaluate_batches(r, &order, n, means, rows, err);
-  if (status == CKPT_OK) status = ckpt_collective_sum(r->collective, means, 2 * n, err);
+  if (status == CKPT_OK) status = ckpt_collective_sum(r->groups.all, means, 2 * n, err);
   double sum = 0, n_rows = 0;
   for (uint64_t k = 0; k < n; k++) {
     sum += means[k] * rows[k];
@@ -55,7 +55,7 @@ ckpt_status ckpt_rank_evaluate(ckpt_rank *r, double *loss, ckpt_error *err) {
   free(means);
   if (status == CKPT_OK && n_rows == 0)
     return ckpt_fail(err, CKPT_EVALUE, NULL, NULL, "the data to evaluate on have no token to predict");
-  if (status == CKPT_OK && r->collective->rank == 0)
+  if (status == CKPT_OK && r->groups.all->rank == 0)
     status = ckpt_job_log_eval(r->job, r, *loss, ckpt_seconds() - begin, err);
   return status;
 }

@@ -52,7 +52,7 @@ typedef struct ckpt_job {
 /* One rank. */
 typedef struct ckpt_rank {
   ckpt_job *job;
-  ckpt_collective *collective, *background; /* the second: of what overlaps computing */
+  ckpt_rank_groups groups;
   ckpt_device *device;
   ckpt_sharded *sharded;
   ckpt_executor *executor;
@@ -79,6 +79,12 @@ typedef struct ckpt_step_result {
   double loss, norm, clip, learning_rate, n_tokens, seconds, data_seconds, comm_seconds;
   bool is_skipped, wants_stop;
 } ckpt_step_result;
+
+/* Ranks that the state is cut among: those of one replica. */
+static inline uint32_t ckpt_job_shards(const ckpt_job *job) {
+  const ckpt_train_options *o = job->options;
+  return o->n_replicas < 2 ? o->n_ranks : o->n_ranks / o->n_replicas;
+}
 
 /* setup.c: fills a zeroed job. */
 ckpt_status ckpt_job_open(ckpt_job *job, const ckpt_train_options *options, ckpt_error *err);

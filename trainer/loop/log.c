@@ -198,9 +198,9 @@ const char *ckpt_job_read_run(ckpt_job *job) {
 }
 
 static json_t *mesh_of(const ckpt_job *job) {
-  return json_pack("{s:i, s:i, s:i, s:i}", "dp_replicate", job->options->stage == 0 ? (int)job->options->n_ranks : 1,
-                   "dp_shard", job->options->stage == 0 ? 1 : (int)job->options->n_ranks, "stage",
-                   (int)job->options->stage, "threads", (int)job->n_threads);
+  const uint32_t n_shards = job->options->stage == 0 ? 1 : ckpt_job_shards(job);
+  return json_pack("{s:i, s:i, s:i, s:i}", "dp_replicate", (int)(job->options->n_ranks / n_shards), "dp_shard",
+                   (int)n_shards, "stage", (int)job->options->stage, "threads", (int)job->n_threads);
 }
 
 ckpt_status ckpt_job_write_run(ckpt_job *job, ckpt_error *err) {

@@ -146,7 +146,7 @@ SETTER(stage) {
   return CKPT_OK;
 }
 
-/* Axes and their sizes. Their product is the number of ranks; one axis alone is longer than 1. */
+/* Axes and their sizes, whose product is the number of ranks. */
 SETTER(mesh) {
   uint64_t *sizes = c->mesh;
   sizes[0] = sizes[1] = 1;
@@ -162,10 +162,6 @@ SETTER(mesh) {
     CKPT_TRY(set_count(&sizes[i], "mesh", count, 1, 1024, err));
     at += n + (at[n] == ',');
   }
-  if (sizes[0] > 1 && sizes[1] > 1)
-    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL,
-                     "--mesh: dp_replicate %llu with dp_shard %llu: one of them has to be 1",
-                     (unsigned long long)sizes[0], (unsigned long long)sizes[1]);
   return CKPT_OK;
 }
 
@@ -197,7 +193,7 @@ static const option options[] = {
     {"columns", "NAME=COLUMN,...", "columns of JSONL that are text, prompt, completion, input_ids, ...", set_columns},
     {"data-dtype", "u16|u32", "of .bin without a header (default u16)", set_data_dtype},
     {"ranks", "N", "ranks, as threads of this process (default 1)", set_ranks},
-    {"mesh", "AXIS=N,...", "dp_replicate or, with a stage, dp_shard; their product is the number of ranks", set_mesh},
+    {"mesh", "AXIS=N,...", "dp_replicate and, with a stage, dp_shard; their product is the number of ranks", set_mesh},
     {"stage", "0|1|2|3", "what is sharded over ranks: 1 optimizer, 2 gradients too, 3 weights too (FSDP)", set_stage},
     {"threads", "N", "threads of each rank (default: processors / ranks)", set_threads},
     {"device", "cpu|cuda", "where it runs (default cpu); cuda: one rank on one GPU", set_device},
@@ -320,7 +316,7 @@ static ckpt_status check_mesh(ckpt_command *c, ckpt_error *err) {
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL,
                      "--mesh: dp_replicate %llu * dp_shard %llu are %llu ranks, --ranks %u", replicate, shard, product,
                      t->n_ranks);
-  if (replicate > 1 && t->stage != 0)
+  if (replicate > 1 && shard == 1 && t->stage != 0)
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL,
                      "--mesh: dp_replicate %llu with --stage %u: ranks that replicate shard nothing (dp_shard=%llu)",
                      replicate, t->stage, replicate);
@@ -328,6 +324,7 @@ static ckpt_status check_mesh(ckpt_command *c, ckpt_error *err) {
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL,
                      "--mesh: dp_shard %llu with --stage 0: nothing is sharded (--stage 1, 2 or 3)", shard);
   t->n_ranks = (uint32_t)product;
+  t->n_replicas = t->stage == 0 ? 1 : (uint32_t)replicate;
   return CKPT_OK;
 }
 

@@ -22,13 +22,19 @@ static uint64_t gathered(const ckpt_job *job) {
   return n_root + each * (n + turn + (n_batches - 1) * 2 * turn);
 }
 
-/* Bytes that a rank receives in a step. */
+/* Bytes that a rank receives in a step from the others of its replica. */
 static uint64_t communicated(const ckpt_job *job) {
-  const uint64_t n = job->options->n_ranks, stage = job->options->stage, all = job->trained->n_elements;
+  const uint64_t n = ckpt_job_shards(job), stage = job->options->stage, all = job->trained->n_elements;
   uint64_t elements = 2 * all;
   if (stage >= 2) elements = all * (1 + job->order.accumulation);
   if (stage == 3 && job->lora == NULL) elements = all * job->order.accumulation + gathered(job);
   return elements * sizeof(float) / n * (n - 1);
+}
+
+/* And from other replicas: its shard's gradients, summed in parts and gathered. */
+static uint64_t exchanged(const ckpt_job *job) {
+  const uint64_t n = ckpt_job_shards(job), n_replicas = job->options->n_ranks / n;
+  return 2 * job->trained->n_elements / n * sizeof(float) / n_replicas * (n_replicas - 1);
 }
 
 static ckpt_status plan_executor(ckpt_executor_memory *out, const ckpt_job *job, uint32_t length, ckpt_error *err) {
@@ -41,9 +47,9 @@ static ckpt_status plan_executor(ckpt_executor_memory *out, const ckpt_job *job,
   return ckpt_executor_plan(out, job->model, &options, err);
 }
 
-/* What writing takes: of each rank its part of a checkpoint, of the first one the final model. */
+/* What writing takes: of each rank of the first replica its part of a checkpoint, of the first one the final model. */
 static uint64_t save_bytes(const ckpt_job *job, const ckpt_sharded_memory *m, uint32_t rank) {
-  const bool saves = strcmp(job->arguments->save_strategy, "no") != 0;
+  const bool saves = strcmp(job->arguments->save_strategy, "no") != 0 && rank < ckpt_job_shards(job);
   uint64_t n = saves ? m->weights + m->moments : 0;
   if (rank == 0 && n < job->trained->n_flat * sizeof(float)) n = job->trained->n_flat * sizeof(float);
   return n < CKPT_SAVE_MEMORY ? n : CKPT_SAVE_MEMORY;
@@ -65,7 +71,7 @@ static void report_frozen(const ckpt_job *job) {
 }
 
 ckpt_status ckpt_job_plan(const ckpt_job *job, ckpt_error *err) {
-  const uint32_t n_ranks = job->options->n_ranks, stage = job->options->stage;
+  const uint32_t n_ranks = job->options->n_ranks, stage = job->options->stage, n_shards = ckpt_job_shards(job);
   char size[6][32];
   uint64_t total = 0;
   ckpt_executor_memory activations;
@@ -79,7 +85,7 @@ ckpt_status ckpt_job_plan(const ckpt_job *job, ckpt_error *err) {
                   (unsigned long long)(job->order.batch * job->order.accumulation * n_ranks));
   for (uint32_t r = 0; r < n_ranks; r++) {
     ckpt_sharded_memory m;
-    ckpt_sharded_plan(&m, job->trained, stage, job->lora == NULL, r, n_ranks);
+    ckpt_sharded_plan(&m, job->trained, stage, job->lora == NULL, r % n_shards, n_shards);
     const uint64_t saving = save_bytes(job, &m, r);
     if (job->lora != NULL) { /* the model's weights; where some run merged, those and their gradients */
       const uint64_t base = job->model->n_flat * sizeof(float);
@@ -97,8 +103,12 @@ ckpt_status ckpt_job_plan(const ckpt_job *job, ckpt_error *err) {
         ckpt_text_size(m.gradients + m.summed, size[2]), ckpt_text_size(m.moments, size[3]),
         ckpt_text_size(active, size[4]), (unsigned long long)job->order.batch, length, ckpt_text_size(saving, size[5]));
   }
-  ckpt_job_report(job, CKPT_REPORT_LINE, "a step: each rank receives %s over %s",
-                  ckpt_text_size(communicated(job), size[5]), stage == 0 ? "dp_replicate" : "dp_shard");
+  if (n_ranks != n_shards)
+    ckpt_job_report(job, CKPT_REPORT_LINE, "a step: each rank receives %s over dp_shard, %s over dp_replicate",
+                    ckpt_text_size(communicated(job), size[4]), ckpt_text_size(exchanged(job), size[5]));
+  else
+    ckpt_job_report(job, CKPT_REPORT_LINE, "a step: each rank receives %s over %s",
+                    ckpt_text_size(communicated(job), size[5]), stage == 0 ? "dp_replicate" : "dp_shard");
   if (!job->options->is_on_cuda && total > available_bytes())
     return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "the ranks need %s, this machine has %s",
                      ckpt_text_size(total, size[0]), ckpt_text_size(available_bytes(), size[1]));

@@ -101,21 +101,22 @@ static ckpt_status begin(ckpt_rank *r, ckpt_error *err) {
   CKPT_TRY_ALLOC(r->batches, err);
   CKPT_TRY(ckpt_device_choose(&r->device, job->options->is_on_cuda ? "cuda" : "cpu", job->n_threads, err));
   const ckpt_sharded_options options = {.model = job->trained,
-                                        .collective = r->collective,
-                                        .background = r->background,
+                                        .collective = r->groups.shards,
+                                        .background = r->groups.background,
+                                        .replicas = r->groups.replicas,
                                         .device = r->device,
                                         .stage = job->options->stage,
                                         .by_layers = job->lora == NULL,
                                         .overlaps = job->options->overlaps};
   CKPT_TRY(ckpt_sharded_new(&r->sharded, &options, err));
-  job->ranks[r->collective->rank] = r->sharded;
+  job->ranks[r->groups.all->rank] = r->sharded;
   r->state = job->start;
   r->state.learning_rate = ckpt_schedule_rate(&job->schedule, r->state.step);
   CKPT_TRY(load(r, err));
   CKPT_TRY(ckpt_sharded_to_device(r->sharded, err));
-  CKPT_TRY(ckpt_collective_barrier(r->collective, err));
-  if (r->collective->rank == 0) CKPT_TRY(ckpt_job_set_aside(job, err));
-  return ckpt_collective_barrier(r->collective, err);
+  CKPT_TRY(ckpt_collective_barrier(r->groups.all, err));
+  if (r->groups.all->rank == 0) CKPT_TRY(ckpt_job_set_aside(job, err));
+  return ckpt_collective_barrier(r->groups.all, err);
 }
 
 ckpt_status ckpt_rank_executor(ckpt_rank *r, uint32_t n_rows, uint32_t length, ckpt_error *err) {
@@ -185,7 +186,7 @@ static ckpt_status after_step(ckpt_rank *r, const ckpt_step_result *result, bool
   const bool is_last = step == job->n_steps;
   bool is_best = false, is_early = false;
   const bool is_shown = is_due(job, a->logging_strategy, job->log_every, step) || (a->logging_first_step && step == 1);
-  if (r->collective->rank == 0) CKPT_TRY(ckpt_job_log_step(job, r, result, is_shown || is_last, err));
+  if (r->groups.all->rank == 0) CKPT_TRY(ckpt_job_log_step(job, r, result, is_shown || is_last, err));
   if (job->eval_data != NULL && eval_is_due(job, step)) {
     CKPT_TRY(ckpt_rank_evaluate(r, &r->eval_loss, err));
     judge(r, r->eval_loss, &is_best, &is_early);
@@ -195,7 +196,7 @@ static ckpt_status after_step(ckpt_rank *r, const ckpt_step_result *result, bool
   saves = saves || (is_best && strcmp(a->save_strategy, "best") == 0) || result->wants_stop;
   if (saves) CKPT_TRY(ckpt_rank_save(r, err));
   if (result->wants_stop && !is_last) r->outcome = CKPT_OUTCOME_STOPPED;
-  if (is_early && r->collective->rank == 0)
+  if (is_early && r->groups.all->rank == 0)
     ckpt_job_report(job, CKPT_REPORT_NOTE, "early stopping: no better evaluation for %llu in a row",
                     (unsigned long long)r->state.patience);
   *ends = is_last || result->wants_stop || is_early;
@@ -232,12 +233,11 @@ static ckpt_status run(ckpt_rank *r, ckpt_error *err) {
   }
   CKPT_TRY(ckpt_rank_finish(r, err));
   if (job->save_failed) r->outcome = CKPT_OUTCOME_INCOMPLETE;
-  return r->collective->rank == 0 ? ckpt_job_write_results(job, r, ckpt_seconds() - begun, err) : CKPT_OK;
+  return r->groups.all->rank == 0 ? ckpt_job_write_results(job, r, ckpt_seconds() - begun, err) : CKPT_OK;
 }
 
 void ckpt_rank_run(ckpt_rank *r) {
   r->status = run(r, &r->error);
   if (r->status == CKPT_OK) return;
-  ckpt_collective_abort(r->collective);
-  ckpt_collective_abort(r->background);
+  ckpt_rank_groups_abort(&r->groups);
 }

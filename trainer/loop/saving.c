@@ -24,7 +24,7 @@ static ckpt_status index_of(ckpt_index **out, const ckpt_rank *r, bool has_optim
                                         a->adam_beta2,          a->adam_epsilon,  a->weight_decay};
   const ckpt_state_parts parts = {.model = job->trained,
                                   .ranks = job->ranks,
-                                  .n_ranks = r->collective->size,
+                                  .n_ranks = r->groups.shards->size,
                                   .stage = r->sharded->stage,
                                   .weights = r->sharded->own != NULL ? NULL : r->sharded->host.weights,
                                   .progress = &r->state,
@@ -35,11 +35,11 @@ static ckpt_status index_of(ckpt_index **out, const ckpt_rank *r, bool has_optim
   return ckpt_state_index(out, &parts, err);
 }
 
-/* Writes the state in one format; called by all ranks. */
-static ckpt_status write_format(ckpt_rank *r, const char *path, const char *format, ckpt_digest *digest,
+/* Writes the state in one format; called by all ranks of the first replica. */
+static ckpt_status write_shards(ckpt_rank *r, const char *path, const char *format, ckpt_digest *digest,
                                 ckpt_error *err) {
   const bool has_optimizer = !r->job->arguments->save_only_model;
-  const ckpt_group group = ckpt_collective_group(r->collective);
+  const ckpt_group group = ckpt_collective_group(r->groups.shards);
   ckpt_index *state = NULL;
   ckpt_status status = ckpt_group_agree(&group, index_of(&state, r, has_optimizer, err), err);
   if (status != CKPT_OK) { /* of one of them: the others have theirs */
@@ -50,13 +50,21 @@ static ckpt_status write_format(ckpt_rank *r, const char *path, const char *form
                                      .path = path,
                                      .format = format,
                                      .include = has_optimizer ? "all" : "model",
-                                     .n_ranks = strcmp(format, "torch") == 0 ? 0 : r->collective->size,
+                                     .n_ranks = strcmp(format, "torch") == 0 ? 0 : group.size,
                                      .stage = strcmp(format, "zero") == 0 ? r->job->options->stage : 0,
-                                     .group = r->collective->size == 1 ? NULL : &group,
+                                     .group = group.size == 1 ? NULL : &group,
                                      .n_threads = r->job->n_threads};
   status = ckpt_save(&request, digest, err);
   ckpt_index_free(state);
   return status;
+}
+
+/* The same, called by all ranks: other replicas have what the first one has, and learn how it went. */
+static ckpt_status write_format(ckpt_rank *r, const char *path, const char *format, ckpt_digest *digest,
+                                ckpt_error *err) {
+  const ckpt_group group = ckpt_collective_group(r->groups.all);
+  const bool writes = r->groups.replicas->rank == 0;
+  return ckpt_group_agree(&group, writes ? write_shards(r, path, format, digest, err) : CKPT_OK, err);
 }
 
 /* What a checkpoint of one format, or of each of several, is called below its folder. torch writes a file. */
@@ -75,8 +83,8 @@ static ckpt_status write_several(ckpt_rank *r, const char *path, const char *for
                                  ckpt_error *err) {
   char staged[PATH_MAX], below[PATH_MAX], format[32];
   ckpt_status status = CKPT_OK;
-  const bool is_one = strchr(formats, ',') == NULL, is_maker = r->collective->rank == 0;
-  const ckpt_group group = ckpt_collective_group(r->collective);
+  const bool is_one = strchr(formats, ',') == NULL, is_maker = r->groups.all->rank == 0;
+  const ckpt_group group = ckpt_collective_group(r->groups.all);
   path_of(staged, r->job, CKPT_STAGED, r->state.step);
   if (is_maker) status = ckpt_remove_all(staged, err);
   if (status == CKPT_OK && is_maker && mkdir(staged, 0777) != 0)
@@ -139,26 +147,26 @@ ckpt_status ckpt_rank_save(ckpt_rank *r, ckpt_error *err) {
   CKPT_TRY(ckpt_sharded_gather_saved(r->sharded, err));
   CKPT_TRY(ckpt_sharded_to_host(r->sharded, err));
   double exists = access(path, F_OK) == 0;
-  CKPT_TRY(ckpt_collective_sum(r->collective, &exists, 1, err));
+  CKPT_TRY(ckpt_collective_sum(r->groups.all, &exists, 1, err));
   const bool is_staged = strchr(formats, ',') != NULL || strcmp(formats, "torch") == 0;
   const double begin = ckpt_seconds();
   ckpt_status status = exists != 0
                            ? ckpt_fail(&why, CKPT_EEXIST, path, NULL, "it is there, and this run did not write it")
                        : is_staged ? write_several(r, path, formats, &digest, &why)
                                    : write_format(r, path, formats, &digest, &why);
-  if (r->collective->rank == 0 && status == CKPT_OK) {
+  if (r->groups.all->rank == 0 && status == CKPT_OK) {
     status = ckpt_job_note_checkpoint(job, r->state.step, ckpt_digest_text(&digest, text), &why);
     if (status == CKPT_OK) status = rotate(job, r, &why);
   }
   if (status == CKPT_ECANCELED) return ckpt_fail(err, status, NULL, NULL, "%s", why.message);
-  if (r->collective->rank == 0) job->is_unsaved = status != CKPT_OK;
-  if (r->collective->rank == 0) job->save_seconds += ckpt_seconds() - begin;
-  if (status != CKPT_OK && r->collective->rank == 0) {
+  if (r->groups.all->rank == 0) job->is_unsaved = status != CKPT_OK;
+  if (r->groups.all->rank == 0) job->save_seconds += ckpt_seconds() - begin;
+  if (status != CKPT_OK && r->groups.all->rank == 0) {
     job->save_failed = true;
     ckpt_job_report(job, CKPT_REPORT_WARNING, "the checkpoint of step %llu is not written, training goes on: %s",
                     (unsigned long long)r->state.step, ckpt_error_text(&why, text, sizeof text));
   }
-  return ckpt_collective_barrier(r->collective, err); /* nobody's memory changes before all have written it */
+  return ckpt_collective_barrier(r->groups.all, err); /* nobody's memory changes before all have written it */
 }
 
 /* ---- the end ----------------------------------------------------------------------------------------------------- */
@@ -168,7 +176,7 @@ ckpt_status ckpt_rank_load_best(ckpt_rank *r, ckpt_error *err) {
   ckpt_index *index = NULL;
   path_of(path, r->job, "checkpoint-", r->state.best_step);
   if (access(path, F_OK) != 0) { /* the best evaluation was between two checkpoints */
-    if (r->collective->rank == 0)
+    if (r->groups.all->rank == 0)
       ckpt_job_report(r->job, CKPT_REPORT_WARNING,
                       "the best evaluation, of step %llu, has no checkpoint: the last weights stay",
                       (unsigned long long)r->state.best_step);
@@ -220,10 +228,10 @@ static ckpt_status write_final(ckpt_rank *r, ckpt_error *err) {
 ckpt_status ckpt_rank_finish(ckpt_rank *r, ckpt_error *err) {
   CKPT_TRY(ckpt_sharded_gather_saved(r->sharded, err));
   CKPT_TRY(ckpt_sharded_to_host(r->sharded, err));
-  CKPT_TRY(ckpt_collective_barrier(r->collective, err)); /* the first one reads what all have */
+  CKPT_TRY(ckpt_collective_barrier(r->groups.all, err)); /* the first one reads what all have */
   if (r->job->arguments->load_best_model_at_end && !isnan(r->state.best_metric)) CKPT_TRY(ckpt_rank_load_best(r, err));
-  CKPT_TRY(ckpt_collective_barrier(r->collective, err));
-  if (r->collective->rank == 0) CKPT_TRY(rotate(r->job, r, err)); /* a run that was killed may not have come to it */
-  if (r->collective->rank == 0) CKPT_TRY(write_final(r, err));
-  return ckpt_collective_barrier(r->collective, err);
+  CKPT_TRY(ckpt_collective_barrier(r->groups.all, err));
+  if (r->groups.all->rank == 0) CKPT_TRY(rotate(r->job, r, err)); /* a run that was killed may not have come to it */
+  if (r->groups.all->rank == 0) CKPT_TRY(write_final(r, err));
+  return ckpt_collective_barrier(r->groups.all, err);
 }

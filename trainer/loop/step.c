@@ -19,7 +19,7 @@ static ckpt_status start_loader(ckpt_rank *r, uint64_t step, ckpt_error *err) {
   const ckpt_job *job = r->job;
   const ckpt_loader_options options = {.dataset = job->data,
                                        .order = &job->order,
-                                       .rank = r->collective->rank,
+                                       .rank = r->groups.all->rank,
                                        .first_step = step,
                                        .n_steps = job->n_steps,
                                        .has_documents = job->options->packing == CKPT_PACKING_DOCUMENT,
@@ -64,7 +64,7 @@ static ckpt_status run_batches(ckpt_rank *r, uint64_t n, double scale, double *l
     }
     CKPT_TRY(ckpt_sharded_reduce(r->sharded, i + 1 == n, err));
   }
-  return ckpt_collective_sum(r->collective, loss_sum, 1, err);
+  return ckpt_collective_sum(r->groups.all, loss_sum, 1, err);
 }
 
 /* A step whose loss or norm is not finite is not taken. */
@@ -78,7 +78,7 @@ static ckpt_status skip(ckpt_rank *r, const ckpt_step_result *result, uint64_t s
                      "(--max-skipped)",
                      (unsigned long long)step + 1, result->loss, result->norm,
                      (unsigned long long)job->options->max_skipped, job->options->max_skipped == 1 ? "" : "s");
-  if (r->collective->rank == 0)
+  if (r->groups.all->rank == 0)
     ckpt_job_report(job, CKPT_REPORT_WARNING, "step %llu is skipped: loss %g, gradient norm %g",
                     (unsigned long long)step + 1, result->loss, result->norm);
   return CKPT_OK;
@@ -101,7 +101,7 @@ static ckpt_status update(ckpt_rank *r, ckpt_step_result *result, ckpt_error *er
 
 ckpt_status ckpt_rank_step(ckpt_rank *r, uint64_t step, ckpt_step_result *result, ckpt_error *err) {
   const ckpt_job *job = r->job;
-  const double begin = ckpt_seconds(), comm = r->collective->seconds;
+  const double begin = ckpt_seconds(), comm = ckpt_rank_groups_seconds(&r->groups);
   const uint64_t n = ckpt_order_accumulated(&job->order, step);
   double counts[3] = {0, 0, job->options->stop != NULL && *job->options->stop != 0};
   CKPT_TRY(load_batches(r, step, n, err));
@@ -110,7 +110,7 @@ ckpt_status ckpt_rank_step(ckpt_rank *r, uint64_t step, ckpt_step_result *result
     counts[1] += (double)r->batches[i].n_tokens;
   }
   result->data_seconds = ckpt_seconds() - begin;
-  CKPT_TRY(ckpt_collective_sum(r->collective, counts, 3, err));
+  CKPT_TRY(ckpt_collective_sum(r->groups.all, counts, 3, err));
   if (counts[0] == 0)
     return ckpt_fail(err, CKPT_EVALUE, NULL, NULL, "step %llu has no token to learn from (all labels are -100)",
                      (unsigned long long)step + 1);
@@ -128,7 +128,7 @@ ckpt_status ckpt_rank_step(ckpt_rank *r, uint64_t step, ckpt_step_result *result
   r->state.learning_rate = ckpt_schedule_rate(&job->schedule, step + 1);
   result->n_tokens = counts[1];
   result->wants_stop = counts[2] != 0;
-  result->comm_seconds = r->collective->seconds - comm;
+  result->comm_seconds = ckpt_rank_groups_seconds(&r->groups) - comm;
   result->seconds = ckpt_seconds() - begin;
   return CKPT_OK;
 }

@@ -41,26 +41,21 @@ static ckpt_status first_failure(const ckpt_rank *ranks, uint32_t n, ckpt_error 
     return failed->status;
   }
   return ckpt_fail(err, failed->status, failed->error.file, failed->error.tensor, "rank %u: %.900s",
-                   failed->collective->rank, failed->error.message);
+                   failed->groups.all->rank, failed->error.message);
 }
 
 /* Runs all ranks, the first on this thread. */
-static ckpt_status run_ranks(ckpt_job *job, ckpt_rank *ranks, ckpt_thread_ranks *const meetings[2], ckpt_error *err) {
+static ckpt_status run_ranks(ckpt_job *job, ckpt_rank *ranks, ckpt_thread_groups *groups, ckpt_error *err) {
   const uint32_t n = job->options->n_ranks;
   pthread_t *threads = calloc(n, sizeof *threads);
   CKPT_TRY_ALLOC(threads, err);
   uint32_t n_started = 1;
-  for (uint32_t i = 0; i < n; i++) {
-    ranks[i] = (ckpt_rank){.job = job,
-                           .collective = ckpt_thread_ranks_at(meetings[0], i),
-                           .background = ckpt_thread_ranks_at(meetings[1], i)};
-  }
+  for (uint32_t i = 0; i < n; i++) ranks[i] = (ckpt_rank){.job = job, .groups = ckpt_thread_groups_at(groups, i)};
   while (n_started < n && pthread_create(&threads[n_started], NULL, run_rank, &ranks[n_started]) == 0) n_started++;
   ckpt_status status = CKPT_OK;
   if (n_started < n) {
     status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "rank %u of %u cannot be started", n_started, n);
-    ckpt_collective_abort(ranks[0].collective);
-    ckpt_collective_abort(ranks[0].background);
+    for (uint32_t i = 0; i < n; i++) ckpt_rank_groups_abort(&ranks[i].groups);
   } else {
     ckpt_rank_run(&ranks[0]);
   }
@@ -89,7 +84,7 @@ static bool is_broken_checkpoint(const ckpt_job *job, const ckpt_rank *ranks, ck
 static ckpt_status train_from(const ckpt_train_options *options, uint64_t *below, ckpt_outcome *outcome,
                               ckpt_error *err) {
   ckpt_job job = {.below = *below};
-  ckpt_thread_ranks *meetings[2] = {NULL, NULL}; /* of the ranks, and of what overlaps their computing */
+  ckpt_thread_groups *groups = NULL;
   ckpt_rank *ranks = NULL;
   *below = 0;
   ckpt_status status = ckpt_job_open(&job, options, err);
@@ -97,11 +92,14 @@ static ckpt_status train_from(const ckpt_train_options *options, uint64_t *below
     status = ckpt_job_plan(&job, err);
     goto done;
   }
-  for (int i = 0; i < 2 && status == CKPT_OK; i++) status = ckpt_thread_ranks_new(&meetings[i], options->n_ranks, err);
+  if (status == CKPT_OK) {
+    const uint32_t n_shards = ckpt_job_shards(&job);
+    status = ckpt_thread_groups_new(&groups, n_shards, options->n_ranks / n_shards, err);
+  }
   if (status != CKPT_OK) goto done;
   ranks = calloc(options->n_ranks, sizeof *ranks);
   status =
-      ranks == NULL ? ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory") : run_ranks(&job, ranks, meetings, err);
+      ranks == NULL ? ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory") : run_ranks(&job, ranks, groups, err);
   if (status == CKPT_OK) *outcome = ranks[0].outcome;
   if (ranks != NULL && is_broken_checkpoint(&job, ranks, status)) {
     char text[2048];
@@ -112,7 +110,7 @@ static ckpt_status train_from(const ckpt_train_options *options, uint64_t *below
   for (uint32_t i = 0; ranks != NULL && i < options->n_ranks; i++) free_rank(&ranks[i], job.order.accumulation);
 done:
   free(ranks);
-  for (int i = 0; i < 2; i++) ckpt_thread_ranks_free(meetings[i]);
+  ckpt_thread_groups_free(groups);
   ckpt_job_close(&job);
   return status;
 }

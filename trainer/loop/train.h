@@ -29,6 +29,7 @@ typedef struct ckpt_train_options {
   uint64_t max_length;                /* 0: the model's positions */
   uint64_t max_skipped;               /* steps in all */
   uint32_t n_ranks, stage, n_threads; /* threads of each rank; 0: processors / ranks */
+  uint32_t n_replicas;                /* with a stage: of the shards; divides n_ranks; 0: 1 */
   int64_t patience;                   /* evaluations without a better one before the run ends; 0: it does not */
   double threshold;                   /* by how much better */
   bool force, plan;

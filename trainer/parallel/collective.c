@@ -45,6 +45,15 @@ ckpt_status ckpt_collective_gather_bytes(ckpt_collective *c, const void *src, vo
 
 void ckpt_collective_abort(ckpt_collective *c) { c->ops->abort(c); }
 
+void ckpt_rank_groups_abort(const ckpt_rank_groups *g) {
+  ckpt_collective *const all[] = {g->all, g->shards, g->background, g->replicas};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) ckpt_collective_abort(all[i]);
+}
+
+double ckpt_rank_groups_seconds(const ckpt_rank_groups *g) {
+  return g->all->seconds + g->shards->seconds + g->replicas->seconds;
+}
+
 static ckpt_status group_gather(void *ctx, const void *src, void *dst, size_t n_bytes, ckpt_error *err) {
   return ckpt_collective_gather_bytes(ctx, src, dst, n_bytes, err);
 }

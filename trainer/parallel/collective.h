@@ -68,4 +68,25 @@ ckpt_status ckpt_thread_ranks_new(ckpt_thread_ranks **out, uint32_t n, ckpt_erro
 void ckpt_thread_ranks_free(ckpt_thread_ranks *ranks);                          /* NULL is fine */
 ckpt_collective *ckpt_thread_ranks_at(ckpt_thread_ranks *ranks, uint32_t rank); /* borrowed */
 
+/* The groups of one rank, borrowed: of n_shards * n_replicas ranks, rank = replica * n_shards + shard. */
+typedef struct ckpt_rank_groups {
+  ckpt_collective *all;
+  ckpt_collective *shards;     /* those that hold one model together */
+  ckpt_collective *background; /* the same ranks, for the thread beside */
+  ckpt_collective *replicas;   /* those that hold the same shard */
+} ckpt_rank_groups;
+
+typedef struct ckpt_thread_groups ckpt_thread_groups;
+
+/* ENOMEM. */
+ckpt_status ckpt_thread_groups_new(ckpt_thread_groups **out, uint32_t n_shards, uint32_t n_replicas, ckpt_error *err);
+void ckpt_thread_groups_free(ckpt_thread_groups *groups); /* NULL is fine */
+ckpt_rank_groups ckpt_thread_groups_at(ckpt_thread_groups *groups, uint32_t rank);
+
+/* Aborts every group that a rank is in. All ranks end: whoever meets one of these ranks fails, and aborts its own. */
+void ckpt_rank_groups_abort(const ckpt_rank_groups *groups);
+
+/* Seconds that a rank spent in its groups, but for the thread beside. */
+double ckpt_rank_groups_seconds(const ckpt_rank_groups *groups);
+
 #endif

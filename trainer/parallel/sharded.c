@@ -83,6 +83,30 @@ static ckpt_status cut_all(ckpt_sharded *s, ckpt_error *err) {
   return s->sums != NULL ? CKPT_OK : ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
 }
 
+/* Of the own shards each replica sums a part: in flat gradients (stage 1), or in the buffer of what is summed. */
+static ckpt_status cut_sums(ckpt_sharded *s, ckpt_error *err) {
+  const uint32_t n_replicas = s->replicas == NULL ? 1 : s->replicas->size, n = s->model->n_parameters;
+  if (n_replicas == 1) return CKPT_OK;
+  s->summed_by = calloc(n_replicas, sizeof *s->summed_by);
+  ckpt_range *ranges = calloc((size_t)n_replicas * n + 1, sizeof *ranges);
+  if (s->summed_by != NULL) s->summed_by[0].ranges = ranges;
+  if (s->summed_by == NULL || ranges == NULL) {
+    if (s->summed_by == NULL) free(ranges);
+    return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  }
+  for (uint32_t r = 0; r < n_replicas; r++) {
+    s->summed_by[r] = (ckpt_ranges){.ranges = ranges + (size_t)r * n, .n = n};
+    for (uint32_t i = 0; i < n; i++) {
+      const ckpt_shard_piece *piece = &s->pieces[i];
+      const uint64_t each = ckpt_shard_aligned((piece->n + n_replicas - 1) / n_replicas);
+      const uint64_t first = each * r < piece->n ? each * r : piece->n;
+      ranges[(size_t)r * n + i] = (ckpt_range){(s->stage == 1 ? piece->flat : piece->local) + first,
+                                               piece->n - first < each ? piece->n - first : each};
+    }
+  }
+  return CKPT_OK;
+}
+
 /* ---- buffers ----------------------------------------------------------------------------------------------------- */
 
 static float *allocate(const ckpt_sharded *s, uint64_t n) {
@@ -179,10 +203,12 @@ ckpt_status ckpt_sharded_new(ckpt_sharded **out, const ckpt_sharded_options *opt
   CKPT_TRY_ALLOC(s, err);
   s->model = options->model;
   s->collective = options->collective;
+  s->replicas = options->replicas;
   s->device = options->device;
   s->stage = options->collective->size == 1 ? 0 : options->stage; /* one rank has everything */
   s->has_units = s->stage >= 2 && options->by_layers;
   ckpt_status status = cut_all(s, err);
+  if (status == CKPT_OK) status = cut_sums(s, err);
   if (status == CKPT_OK) status = allocate_all(s, err);
   if (status == CKPT_OK) status = new_units(s, options, err);
   if (status != CKPT_OK) {
@@ -198,6 +224,8 @@ void ckpt_sharded_free(ckpt_sharded *s) {
   ckpt_units_free(s->units);
   if (s->owned != NULL) free((ckpt_range *)s->owned[0].ranges);
   free(s->owned);
+  if (s->summed_by != NULL) free((ckpt_range *)s->summed_by[0].ranges);
+  free(s->summed_by);
   free(s->pieces);
   free(s->shards);
   free(s->sums);
@@ -222,7 +250,8 @@ static void launch(const ckpt_sharded *s, ckpt_tape_kernel_id kernel, const void
   s->device->table->launch(s->device, kernel, args, n, grain);
 }
 
-ckpt_status ckpt_sharded_reduce(ckpt_sharded *s, bool is_last, ckpt_error *err) {
+/* Gradients of one replica: whole, or of the shards. */
+static ckpt_status reduce_shards(ckpt_sharded *s, bool is_last, ckpt_error *err) {
   if (s->units != NULL) return ckpt_units_end(s->units, err);
   if (s->stage < 2 && !is_last) return CKPT_OK;
   CKPT_TRY(ckpt_collective_reduce_scatter(s->collective, s->gradients, s->owned, err));
@@ -235,6 +264,14 @@ ckpt_status ckpt_sharded_reduce(ckpt_sharded *s, bool is_last, ckpt_error *err) 
   }
   if (!is_last) zero(s, s->gradients, s->model->n_flat);
   return CKPT_OK;
+}
+
+ckpt_status ckpt_sharded_reduce(ckpt_sharded *s, bool is_last, ckpt_error *err) {
+  CKPT_TRY(reduce_shards(s, is_last, err));
+  if (!is_last || s->summed_by == NULL) return CKPT_OK;
+  float *shards = s->stage == 1 ? s->gradients : s->summed;
+  CKPT_TRY(ckpt_collective_reduce_scatter(s->replicas, shards, s->summed_by, err));
+  return ckpt_collective_all_gather(s->replicas, shards, s->summed_by, err);
 }
 
 /* Of a shard: its blocks' sums are added in their order, by chunks. */

@@ -8,6 +8,7 @@
  *   stage 2  the same, and gradients are summed into shards, a layer at a time, while the next is computed (units.h)
  *   stage 3  the same, and weights are shards too, gathered a layer at a time ahead of their use
  * Of an adapter, which is small, stages 2 and 3 hold weights and gradients whole.
+ * Ranks may be cut into replicas: each holds all shards, and summed gradients are added up over them once a step.
  * The norm is summed over shards in every stage. So stages 0 and 1 give the same bits, and 2 and 3. */
 #ifndef CKPT_TRAINER_PARALLEL_SHARDED_H
 #define CKPT_TRAINER_PARALLEL_SHARDED_H
@@ -28,8 +29,9 @@ typedef struct ckpt_shard_piece {
 
 typedef struct ckpt_sharded {
   const ckpt_model *model;
-  ckpt_collective *collective;
-  ckpt_device *device; /* borrowed; the buffers are its memory, 64-byte aligned, owned */
+  ckpt_collective *collective; /* of those that hold the shards of one replica */
+  ckpt_collective *replicas;   /* of those that hold this rank's shard; NULL: there is one replica */
+  ckpt_device *device;         /* borrowed; the buffers are its memory, 64-byte aligned, owned */
   uint32_t stage;
   bool has_units;
   float *weights, *gradients;  /* flat */
@@ -41,6 +43,7 @@ typedef struct ckpt_sharded {
   ckpt_shard_piece *pieces; /* those of this rank, n_parameters */
   ckpt_shard_piece *shards; /* the same; in stage 0, the pieces of stage 1: what the norm is summed over */
   ckpt_ranges *owned;       /* shards of every rank, whatever the stage; by parameter */
+  ckpt_ranges *summed_by;   /* of the own shards what each replica sums, where there are several; by parameter */
   double *device_sums;      /* of squares, by blocks of the shards; of the device */
   double *sums;             /* the same, of the host */
   uint64_t n_blocks;
@@ -63,7 +66,8 @@ void ckpt_sharded_plan(ckpt_sharded_memory *out, const ckpt_model *model, uint32
 
 typedef struct ckpt_sharded_options {
   const ckpt_model *model;
-  ckpt_collective *collective, *background; /* of the same ranks; the second of the thread beside */
+  ckpt_collective *collective, *background; /* of one replica's ranks; the second of the thread beside */
+  ckpt_collective *replicas;                /* of the ranks with this rank's shard; NULL: it has no other */
   ckpt_device *device;
   uint32_t stage;
   bool by_layers; /* stages 2 and 3 hold a layer at a time; the model has a tape */

@@ -143,3 +143,61 @@ void ckpt_thread_ranks_free(ckpt_thread_ranks *ranks) {
 }
 
 ckpt_collective *ckpt_thread_ranks_at(ckpt_thread_ranks *ranks, uint32_t rank) { return &ranks->ranks[rank].base; }
+
+/* ---- groups ------------------------------------------------------------------------------------------------------ */
+
+struct ckpt_thread_groups {
+  uint32_t n_shards, n_replicas;
+  ckpt_thread_ranks *all;
+  ckpt_thread_ranks **shards, **background; /* by replica */
+  ckpt_thread_ranks **replicas;             /* by shard */
+};
+
+static ckpt_status new_each(ckpt_thread_ranks ***out, uint32_t n_groups, uint32_t n_ranks, ckpt_error *err) {
+  *out = calloc(n_groups, sizeof **out);
+  CKPT_TRY_ALLOC(*out, err);
+  for (uint32_t i = 0; i < n_groups; i++) CKPT_TRY(ckpt_thread_ranks_new(&(*out)[i], n_ranks, err));
+  return CKPT_OK;
+}
+
+static void free_each(ckpt_thread_ranks **groups, uint32_t n_groups) {
+  for (uint32_t i = 0; groups != NULL && i < n_groups; i++) ckpt_thread_ranks_free(groups[i]);
+  free(groups);
+}
+
+static ckpt_status new_all(ckpt_thread_groups *g, ckpt_error *err) {
+  CKPT_TRY(ckpt_thread_ranks_new(&g->all, g->n_shards * g->n_replicas, err));
+  CKPT_TRY(new_each(&g->shards, g->n_replicas, g->n_shards, err));
+  CKPT_TRY(new_each(&g->background, g->n_replicas, g->n_shards, err));
+  return new_each(&g->replicas, g->n_shards, g->n_replicas, err);
+}
+
+ckpt_status ckpt_thread_groups_new(ckpt_thread_groups **out, uint32_t n_shards, uint32_t n_replicas, ckpt_error *err) {
+  ckpt_thread_groups *g = calloc(1, sizeof *g);
+  CKPT_TRY_ALLOC(g, err);
+  g->n_shards = n_shards;
+  g->n_replicas = n_replicas;
+  const ckpt_status status = new_all(g, err);
+  if (status == CKPT_OK)
+    *out = g;
+  else
+    ckpt_thread_groups_free(g);
+  return status;
+}
+
+void ckpt_thread_groups_free(ckpt_thread_groups *g) {
+  if (g == NULL) return;
+  ckpt_thread_ranks_free(g->all);
+  free_each(g->shards, g->n_replicas);
+  free_each(g->background, g->n_replicas);
+  free_each(g->replicas, g->n_shards);
+  free(g);
+}
+
+ckpt_rank_groups ckpt_thread_groups_at(ckpt_thread_groups *g, uint32_t rank) {
+  const uint32_t replica = rank / g->n_shards, shard = rank % g->n_shards;
+  return (ckpt_rank_groups){.all = ckpt_thread_ranks_at(g->all, rank),
+                            .shards = ckpt_thread_ranks_at(g->shards[replica], shard),
+                            .background = ckpt_thread_ranks_at(g->background[replica], shard),
+                            .replicas = ckpt_thread_ranks_at(g->replicas[shard], replica)};
+}

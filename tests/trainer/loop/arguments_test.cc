@@ -194,23 +194,26 @@ TEST(Command, ReadsItsOwnOptionsAndTheArguments) {
 }
 
 TEST(Command, RefusesWhatCannotBeMeant) {
-  const std::vector<std::vector<std::string>> wrong = {{"--learning_rat", "1"},
-                                                       {"--mesh", "tp=2"},
-                                                       {"--ranks", "2", "--mesh", "dp_shard=3", "--stage", "1"},
-                                                       {"--mesh", "dp_shard=3", "--ranks", "2", "--stage", "1"},
-                                                       {"--mesh", "dp_shard=2"},
-                                                       {"--mesh", "dp_replicate=2", "--stage", "3"},
-                                                       {"--stage", "4"},
-                                                       {"--packing", "yes"},
-                                                       {"stray"},
-                                                       {"--ranks"},
-                                                       {"--save-format", "hf"},
-                                                       {"--init", "zeros"},
-                                                       {"--force=1"},
-                                                       {"--max_steps", "many"},
-                                                       {"--device", "tpu"},
-                                                       {"--resume", "last", "--force"},
-                                                       {"--early_stopping_patience", "2"}};
+  const std::vector<std::vector<std::string>> wrong = {
+      {"--learning_rat", "1"},
+      {"--mesh", "tp=2"},
+      {"--ranks", "2", "--mesh", "dp_shard=3", "--stage", "1"},
+      {"--mesh", "dp_shard=3", "--ranks", "2", "--stage", "1"},
+      {"--mesh", "dp_shard=2"},
+      {"--mesh", "dp_replicate=2", "--stage", "3"},
+      {"--mesh", "dp_replicate=2,dp_shard=2"},
+      {"--mesh", "dp_replicate=2,dp_shard=2", "--ranks", "2", "--stage", "3"},
+      {"--stage", "4"},
+      {"--packing", "yes"},
+      {"stray"},
+      {"--ranks"},
+      {"--save-format", "hf"},
+      {"--init", "zeros"},
+      {"--force=1"},
+      {"--max_steps", "many"},
+      {"--device", "tpu"},
+      {"--resume", "last", "--force"},
+      {"--early_stopping_patience", "2"}};
   for (auto words : wrong) {
     ckpt_command command = {};
     ckpt_error err = {};

@@ -59,7 +59,7 @@ WRAP(kFinal, "final", ckpt_publish_files, (const char *from, const char *into, c
 extern "C" void __real_ckpt_rank_run(ckpt_rank *rank);
 extern "C" void __wrap_ckpt_rank_run(ckpt_rank *rank);
 void __wrap_ckpt_rank_run(ckpt_rank *rank) {
-  this_rank = rank->collective->rank;
+  this_rank = rank->groups.all->rank;
   has_saved = false;
   __real_ckpt_rank_run(rank);
 }
@@ -83,8 +83,8 @@ class Failure : public testing::Test {
     std::string message, said;
   };
 
-  // Four steps on three ranks, with a checkpoint and an evaluation after two.
-  Done run(Phase phase, uint32_t rank, const char *stage, const char *resume = nullptr) {
+  // Four steps on three ranks, or on a mesh, with a checkpoint and an evaluation after two.
+  Done run(Phase phase, uint32_t rank, const char *stage, const char *resume = nullptr, const char *mesh = nullptr) {
     const std::string data = std::string(CKPT_TESTS_DIR) + "/data/training/";
     std::vector<std::string> words = {"ckpt-train",
                                       "--model",
@@ -95,8 +95,8 @@ class Failure : public testing::Test {
                                       data + "eval.jsonl",
                                       "-o",
                                       out_,
-                                      "--ranks",
-                                      "3",
+                                      mesh == nullptr ? "--ranks" : "--mesh",
+                                      mesh == nullptr ? "3" : mesh,
                                       "--threads",
                                       "1",
                                       "--stage",
@@ -151,6 +151,12 @@ TEST_F(Failure, OfOneRankEndsAllWithItsMessage) {
       fs::remove_all(out_);
       const Done done = run(phase.phase, rank, rank == 0 ? "0" : "3");
       EXPECT_EQ(done.status, CKPT_EIO) << phase.what;
+      EXPECT_EQ(done.message, "rank " + std::to_string(rank) + ": " + phase.what);
+    }
+  for (const auto &phase : phases)
+    for (uint32_t rank : {1U, 2U}) {
+      fs::remove_all(out_);
+      const Done done = run(phase.phase, rank, rank == 1 ? "2" : "3", nullptr, "dp_replicate=2,dp_shard=2");
       EXPECT_EQ(done.message, "rank " + std::to_string(rank) + ": " + phase.what);
     }
   fs::remove_all(out_);

@@ -37,6 +37,25 @@ TEST_F(Train, AnyRanksAndStagesGiveTheCurveOfOne) {
       EXPECT_EQ(bytes(out + "/model.safetensors"), first) << "stages differ: " << out;
     }
   }
+  // Both axes: shards and replicas of them; stages give the same bits, and one replica saves.
+  for (const auto &[replicas, shards] : std::vector<std::pair<int, int>>{{2, 2}, {4, 2}, {2, 3}}) {
+    std::string first;
+    const bool is_even = 8 % (replicas * shards) == 0;
+    for (int stage : {1, 2, 3}) {
+      const std::string out = "r" + std::to_string(replicas) + "s" + std::to_string(shards) + std::to_string(stage);
+      const Outcome done = train(out, common + std::to_string(is_even ? 8 / replicas / shards : 2) +
+                                          " --mesh dp_replicate=" + std::to_string(replicas) +
+                                          ",dp_shard=" + std::to_string(shards) + " --stage " + std::to_string(stage));
+      ASSERT_EQ(done.code, 0) << out << done.text;
+      if (is_even) outs.push_back(out);
+      if (stage == 1) first = bytes(out + "/model.safetensors");
+      EXPECT_EQ(bytes(out + "/model.safetensors"), first) << "stages differ: " << out;
+      size_t n_files = 0;
+      for (const auto &entry : fs::directory_iterator(at(out) + "/checkpoint-10"))
+        n_files += entry.path().extension() == ".distcp";
+      EXPECT_EQ(n_files, (size_t)shards) << out;
+    }
+  }
   for (const auto &out : outs) {
     const auto rows = log(out), evaluated = log(out, "eval_loss");
     ASSERT_EQ(rows.size(), 10u) << out;
@@ -160,6 +179,7 @@ TEST_F(Train, ResumesOnOtherRanksAndStages) {
   ASSERT_EQ(train("one", common + "--per_device_train_batch_size 4").code, 0);
   for (const char *mesh :
        {"--ranks 2 --per_device_train_batch_size 2 --stage 3", "--ranks 4 --per_device_train_batch_size 1",
+        "--mesh dp_replicate=2,dp_shard=2 --per_device_train_batch_size 1 --stage 2",
         "--per_device_train_batch_size 1 --gradient_accumulation_steps 4"}) {
     fs::remove_all(at("other"));
     fs::copy(at("one"), at("other"), fs::copy_options::recursive);
@@ -670,6 +690,9 @@ TEST_F(Train, PlansWithoutTraining) {
   EXPECT_NE(said.find("8528 parameters"), std::string::npos) << said;
   EXPECT_NE(said.find("rank 1:"), std::string::npos) << said;
   EXPECT_FALSE(fs::exists(at("run")));
+  ASSERT_EQ(train("run", "--plan --mesh dp_replicate=2,dp_shard=2 --stage 3").code, 0);
+  EXPECT_NE(bytes("stdout").find("receives 34.1 KB over dp_shard, 17.1 KB over dp_replicate"), std::string::npos)
+      << bytes("stdout");
 }
 
 }  // namespace

@@ -44,7 +44,7 @@ Made Make(const ckpt_model *model, ckpt_collective *collective, ckpt_collective 
   const ckpt_device_table *kept = device->table;
   device->table = &counting_table;
   n_held = n_most = 0;
-  const ckpt_sharded_options options = {model, collective, background, device, stage, by_layers, true};
+  const ckpt_sharded_options options = {model, collective, background, nullptr, device, stage, by_layers, true};
   EXPECT_EQ(ckpt_sharded_new(&sharded, &options, &err), CKPT_OK) << err.message;
   Made made = {};
   ckpt_sharded_memory plan;
@@ -135,7 +135,7 @@ TEST(Units, WhatIsAtHandIsNotGatheredAgain) {
     ops.all_gather = CountGather;
     ops.reduce_scatter = CountReduce;
     Counting ranks = {{&ops, 0, 2, 0}, 0, 0};
-    const ckpt_sharded_options options = {model, &ranks.base, &ranks.base, device, 3, true, false};
+    const ckpt_sharded_options options = {model, &ranks.base, &ranks.base, nullptr, device, 3, true, false};
     ASSERT_EQ(ckpt_sharded_new(&sharded, &options, &err), CKPT_OK) << err.message;
     const ckpt_unit_hooks *hooks = ckpt_units_hooks(sharded->units);
     ASSERT_EQ(ckpt_units_begin(sharded->units, &err), CKPT_OK);
