@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Goldens of the trainer's formulas, made by transformers' schedules and torch's AdamW and clipping.
 
-    make_training_goldens.py        writes tests/data/training/{schedules,adamw}.json
+    make_training_goldens.py        writes tests/data/training/{schedules,plateau,adamw}.json
 
 Made with torch 2.15 and transformers 5.23.
 """
@@ -43,6 +43,29 @@ def schedules():
     return rows
 
 
+PLATEAU = [
+    {"patience": 1}, {"patience": 0, "factor": 0.5, "cooldown": 2, "min_lr": 2e-4}, {"patience": 2, "mode": "max"},
+    {"patience": 1, "threshold": 0.05, "threshold_mode": "abs"}, {"patience": 1, "threshold": 0.1, "threshold_mode": "rel"},
+    {"patience": 0, "mode": "max", "threshold": 0.2, "threshold_mode": "abs", "eps": 5e-5},
+]
+
+
+def plateau():
+    generator = torch.Generator().manual_seed(3)
+    metrics = (2 / torch.arange(1, 31) + torch.rand(30, generator=generator) / 4).tolist()
+    metrics[9] = float("nan")
+    rows = []
+    for kwargs in PLATEAU:
+        optimizer = torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))], lr=1e-3)
+        scheduler = get_scheduler("reduce_lr_on_plateau", optimizer, scheduler_specific_kwargs=dict(kwargs))
+        rates = []
+        for metric in metrics:
+            scheduler.step(metric)
+            rates.append(optimizer.param_groups[0]["lr"])
+        rows.append({"kwargs": kwargs, "metrics": [None if metric != metric else metric for metric in metrics], "rates": rates})
+    return rows
+
+
 def adamw():
     generator = torch.Generator().manual_seed(7)
     decayed = torch.nn.Parameter(torch.randn(5, 3, generator=generator))
@@ -63,7 +86,7 @@ def adamw():
 
 def main():
     os.makedirs(HERE, exist_ok=True)
-    for name, value in (("schedules", schedules()), ("adamw", adamw())):
+    for name, value in (("schedules", schedules()), ("plateau", plateau()), ("adamw", adamw())):
         with open(os.path.join(HERE, name + ".json"), "w", encoding="utf-8") as file:
             json.dump(value, file, indent=0)
             file.write("\n")

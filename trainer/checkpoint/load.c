@@ -14,8 +14,22 @@ static ckpt_status read_count(uint64_t *out, const ckpt_index *index, const ckpt
   const ckpt_object *value = ckpt_object_get(trainer, key);
   if (value == NULL || value->kind != CKPT_OBJECT_INT || value->integer < 0)
     return ckpt_fail(err, CKPT_EFORMAT, index->path, NULL,
-                     "no run can go on from it: its trainer state has no %s (only checkpoints of ckpt-train do)", key);
+                     "no run can go on from it: its state has no %s (only checkpoints of ckpt-train do)", key);
   *out = (uint64_t)value->integer;
+  return CKPT_OK;
+}
+
+/* The state of reduce_lr_on_plateau, where the run had one. */
+static ckpt_status read_plateau(ckpt_plateau *out, const ckpt_index *index, ckpt_error *err) {
+  const ckpt_object *scheduler = ckpt_object_get(index->objects, CKPT_STATE_SCHEDULER);
+  const ckpt_object *rates = ckpt_object_get(scheduler, "_last_lr"), *best = ckpt_object_get(scheduler, "best");
+  if (ckpt_object_get(scheduler, "num_bad_epochs") == NULL) return CKPT_OK;
+  CKPT_TRY(read_count(&out->n_bad, index, scheduler, "num_bad_epochs", err));
+  CKPT_TRY(read_count(&out->cooldown, index, scheduler, "cooldown_counter", err));
+  if (rates == NULL || rates->kind != CKPT_OBJECT_LIST || rates->n == 0 || rates->items[0]->kind != CKPT_OBJECT_FLOAT)
+    return ckpt_fail(err, CKPT_EFORMAT, index->path, NULL, "no run can go on from it: its scheduler has no _last_lr");
+  out->rate = rates->items[0]->number;
+  out->best = best != NULL && best->kind == CKPT_OBJECT_FLOAT ? best->number : NAN;
   return CKPT_OK;
 }
 
@@ -37,6 +51,7 @@ ckpt_status ckpt_state_progress(ckpt_progress_state *out, const ckpt_index *inde
   if (loss == NULL || loss->kind != CKPT_OBJECT_FLOAT || id == NULL || id->kind != CKPT_OBJECT_TEXT)
     return ckpt_fail(err, CKPT_EFORMAT, index->path, NULL, "no run can go on from it: its trainer state is broken");
   out->loss_sum = loss->number;
+  CKPT_TRY(read_plateau(&out->plateau, index, err));
   if (best != NULL && best->kind == CKPT_OBJECT_FLOAT) out->best_metric = best->number;
   out->run_id = ckpt_arena_text(arena, id->text, id->n);
   CKPT_TRY_ALLOC(out->run_id, err);

@@ -194,6 +194,23 @@ static ckpt_object *new_group(ckpt_arena *a, const ckpt_state_parts *p, bool dec
   return ckpt_object_put(a, group, "params", names);
 }
 
+/* As torch's schedulers have it; of ReduceLROnPlateau what it counts. NULL: out of memory. */
+static ckpt_object *new_scheduler(ckpt_arena *a, const ckpt_state_parts *p, uint64_t n_groups) {
+  const ckpt_plateau *plateau = &p->progress->plateau;
+  ckpt_object *scheduler = new_dict(a, 5), *rates = ckpt_object_new(a, CKPT_OBJECT_LIST, n_groups, NULL);
+  if (scheduler == NULL || rates == NULL) return NULL;
+  for (uint64_t i = 0; i < n_groups; i++)
+    if ((rates->items[i] = ckpt_object_float(a, p->settings->learning_rate)) == NULL) return NULL;
+  put_int(a, scheduler, "last_epoch", p->progress->step);
+  if (plateau->rate != 0) {
+    ckpt_object_put(a, scheduler, "best",
+                    isnan(plateau->best) ? ckpt_object_none(a) : ckpt_object_float(a, plateau->best));
+    put_int(a, scheduler, "num_bad_epochs", plateau->n_bad);
+    put_int(a, scheduler, "cooldown_counter", plateau->cooldown);
+  }
+  return ckpt_object_put(a, scheduler, "_last_lr", rates);
+}
+
 static ckpt_object *new_trainer(ckpt_arena *a, const ckpt_progress_state *s) {
   ckpt_object *t = new_dict(a, 16);
   if (t == NULL) return NULL;
@@ -225,14 +242,8 @@ static ckpt_status add_objects(ckpt_index *index, const ckpt_state_parts *p, ckp
     CKPT_TRY_ALLOC(group, err);
     if (ckpt_object_get(group, "params")->n != 0) groups->items[groups->n++] = group;
   }
-  ckpt_object *scheduler = new_dict(a, 2), *rates = ckpt_object_new(a, CKPT_OBJECT_LIST, groups->n, NULL);
-  if (scheduler == NULL || rates == NULL) return ckpt_index_no_memory(index, err);
-  for (uint64_t i = 0; i < rates->n; i++) {
-    rates->items[i] = ckpt_object_float(a, p->settings->learning_rate);
-    CKPT_TRY_ALLOC(rates->items[i], err);
-  }
-  put_int(a, scheduler, "last_epoch", p->progress->step);
-  ckpt_object_put(a, scheduler, "_last_lr", rates);
+  ckpt_object *scheduler = new_scheduler(a, p, groups->n);
+  CKPT_TRY_ALLOC(scheduler, err);
   ckpt_object *trainer = new_trainer(a, p->progress);
   if (p->has_optimizer) {
     CKPT_TRY_ALLOC(ckpt_object_put(a, objects, CKPT_STATE_PARAM_GROUPS, groups), err);

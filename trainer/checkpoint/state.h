@@ -5,6 +5,7 @@
 #define CKPT_TRAINER_CHECKPOINT_STATE_H
 
 #include "libckpt/index/index.h"
+#include "trainer/optimizer/schedule.h"
 #include "trainer/parallel/sharded.h"
 
 /* A file that goes beside the weights. */
@@ -24,6 +25,7 @@ typedef struct ckpt_progress_state {
   double best_metric; /* NaN: none yet */
   uint64_t best_step, patience;
   double learning_rate;                       /* of the next step */
+  ckpt_plateau plateau;                       /* of reduce_lr_on_plateau; a rate of 0: there is none */
   uint64_t seed, data_seed, n_samples, batch; /* batch: rows of a whole step */
   const char *run_id;
 } ckpt_progress_state;

@@ -96,8 +96,9 @@ ckpt_status ckpt_arguments_check(ckpt_arguments *a, bool has_eval, ckpt_error *e
   CKPT_TRY(check_word("train_sampling_strategy", a->train_sampling_strategy, "random sequential", err));
   if (a->greater_is_better != NULL) CKPT_TRY(check_word("greater_is_better", a->greater_is_better, "false true", err));
   if (a->lr_scheduler_type == NULL || ckpt_schedule_find(a->lr_scheduler_type) == CKPT_N_SCHEDULES)
-    return wrong(err, "lr_scheduler_type", a->lr_scheduler_type,
-                 "there is no such schedule that needs no metric (see --help)");
+    return wrong(err, "lr_scheduler_type", a->lr_scheduler_type, "there is no such schedule (see --help)");
+  if (strcmp(a->lr_scheduler_type, "reduce_lr_on_plateau") == 0 && (strcmp(a->eval_strategy, "no") == 0 || !has_eval))
+    return wrong(err, "lr_scheduler_type", a->lr_scheduler_type, "it needs eval_strategy and --eval-data");
   CKPT_TRY(check_steps("logging_steps", a->logging_steps, err));
   if (isnan(a->eval_steps)) a->eval_steps = a->logging_steps;
   CKPT_TRY(check_steps("eval_steps", a->eval_steps, err));

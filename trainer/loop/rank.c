@@ -111,7 +111,7 @@ static ckpt_status begin(ckpt_rank *r, ckpt_error *err) {
   CKPT_TRY(ckpt_sharded_new(&r->sharded, &options, err));
   job->ranks[r->groups.all->rank] = r->sharded;
   r->state = job->start;
-  r->state.learning_rate = ckpt_schedule_rate(&job->schedule, r->state.step);
+  r->state.learning_rate = ckpt_schedule_rate(&job->schedule, &r->state.plateau, r->state.step);
   CKPT_TRY(load(r, err));
   CKPT_TRY(ckpt_sharded_to_device(r->sharded, err));
   CKPT_TRY(ckpt_collective_barrier(r->groups.all, err));
@@ -190,6 +190,8 @@ static ckpt_status after_step(ckpt_rank *r, const ckpt_step_result *result, bool
   if (job->eval_data != NULL && eval_is_due(job, step)) {
     CKPT_TRY(ckpt_rank_evaluate(r, &r->eval_loss, err));
     judge(r, r->eval_loss, &is_best, &is_early);
+    ckpt_plateau_step(&r->state.plateau, &job->schedule, r->eval_loss);
+    r->state.learning_rate = ckpt_schedule_rate(&job->schedule, &r->state.plateau, step);
   }
   const bool by_steps = strcmp(a->save_strategy, "steps") == 0;
   bool saves = is_due(job, a->save_strategy, job->save_every, step) || (by_steps && is_last);

@@ -187,6 +187,32 @@ static ckpt_status set_slope(ckpt_slope *out, const json_t *value, const char *k
   return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "lr_scheduler_kwargs %s: it has to be linear, cosine or 1-sqrt", key);
 }
 
+/* One of two words: *is_second. */
+static ckpt_status set_word(bool *is_second, const json_t *value, const char *key, const char *first,
+                            const char *second, ckpt_error *err) {
+  const char *text = json_string_value(value);
+  if (value == NULL) return CKPT_OK;
+  *is_second = text != NULL && strcmp(text, second) == 0;
+  if (*is_second || (text != NULL && strcmp(text, first) == 0)) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "lr_scheduler_kwargs %s: it has to be %s or %s", key, first, second);
+}
+
+static ckpt_status apply_plateau(ckpt_schedule *s, const json_t *kwargs, ckpt_error *err) {
+  double patience = (double)s->plateau.patience, cooldown = 0;
+  CKPT_TRY(set_number(&s->plateau.factor, json_object_get(kwargs, "factor"), "factor", err));
+  CKPT_TRY(set_number(&s->plateau.threshold, json_object_get(kwargs, "threshold"), "threshold", err));
+  CKPT_TRY(set_number(&s->plateau.epsilon, json_object_get(kwargs, "eps"), "eps", err));
+  CKPT_TRY(set_number(&patience, json_object_get(kwargs, "patience"), "patience", err));
+  CKPT_TRY(set_number(&cooldown, json_object_get(kwargs, "cooldown"), "cooldown", err));
+  if (!(patience >= 0 && patience < 1e15) || !(cooldown >= 0 && cooldown < 1e15))
+    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "lr_scheduler_kwargs: patience and cooldown count evaluations");
+  s->plateau.patience = (uint64_t)patience;
+  s->plateau.cooldown = (uint64_t)cooldown;
+  CKPT_TRY(set_word(&s->plateau.is_max, json_object_get(kwargs, "mode"), "mode", "min", "max", err));
+  return set_word(&s->plateau.is_absolute, json_object_get(kwargs, "threshold_mode"), "threshold_mode", "rel", "abs",
+                  err);
+}
+
 static ckpt_status apply_kwargs(ckpt_schedule *s, json_t *kwargs, ckpt_error *err) {
   static const char *const known[] = {"num_cycles",
                                       "lr_end",
@@ -200,6 +226,13 @@ static ckpt_status apply_kwargs(ckpt_schedule *s, json_t *kwargs, ckpt_error *er
                                       "num_decay_steps",
                                       "warmup_type",
                                       "decay_type",
+                                      "mode",
+                                      "factor",
+                                      "patience",
+                                      "threshold",
+                                      "threshold_mode",
+                                      "cooldown",
+                                      "eps",
                                       NULL};
   double stable = NAN, decay = NAN, least = NAN;
   const char *key;
@@ -215,7 +248,7 @@ static ckpt_status apply_kwargs(ckpt_schedule *s, json_t *kwargs, ckpt_error *er
   CKPT_TRY(set_number(&s->power, json_object_get(kwargs, "power"), "power", err));
   CKPT_TRY(set_number(&s->timescale, json_object_get(kwargs, "timescale"), "timescale", err));
   CKPT_TRY(set_number(&least, json_object_get(kwargs, "min_lr"), "min_lr", err));
-  if (!isnan(least)) s->min_rate = least / s->learning_rate;
+  if (!isnan(least)) s->min_rate = least / s->learning_rate, s->plateau.least = least;
   CKPT_TRY(set_number(&s->min_rate, json_object_get(kwargs, "min_lr_rate"), "min_lr_rate", err));
   CKPT_TRY(set_number(&s->min_rate, json_object_get(kwargs, "min_lr_ratio"), "min_lr_ratio", err));
   CKPT_TRY(set_number(&s->warmup_rate, json_object_get(kwargs, "warmup_lr_rate"), "warmup_lr_rate", err));
@@ -224,7 +257,8 @@ static ckpt_status apply_kwargs(ckpt_schedule *s, json_t *kwargs, ckpt_error *er
   if (stable >= 0) s->n_stable = (uint64_t)stable;
   if (decay >= 0) s->n_decay = (uint64_t)decay;
   CKPT_TRY(set_slope(&s->warmup, json_object_get(kwargs, "warmup_type"), "warmup_type", err));
-  return set_slope(&s->decay, json_object_get(kwargs, "decay_type"), "decay_type", err);
+  CKPT_TRY(set_slope(&s->decay, json_object_get(kwargs, "decay_type"), "decay_type", err));
+  return apply_plateau(s, kwargs, err);
 }
 
 static ckpt_status set_schedule(ckpt_job *job, ckpt_error *err) {
@@ -330,6 +364,10 @@ ckpt_status ckpt_job_open(ckpt_job *job, const ckpt_train_options *options, ckpt
   } else {
     CKPT_TRY(new_run_id(job, err));
   }
+  const bool has_plateau = job->schedule.kind == CKPT_SCHEDULE_REDUCE_ON_PLATEAU;
+  if (!has_plateau) job->start.plateau = (ckpt_plateau){.best = NAN};
+  if (has_plateau && job->start.plateau.rate == 0)
+    job->start.plateau = (ckpt_plateau){.rate = job->arguments->learning_rate, .best = NAN};
   job->start.seed = (uint64_t)job->arguments->seed;
   job->start.data_seed = job->data_seed;
   job->start.n_samples = job->order.n_samples;

@@ -120,12 +120,12 @@ ckpt_status ckpt_rank_step(ckpt_rank *r, uint64_t step, ckpt_step_result *result
   CKPT_TRY(ckpt_sharded_norm(r->sharded, &result->norm, err));
   if (step == job->start.step && job->options->dump_grads != NULL) return CKPT_OK;
   result->clip = ckpt_clip_scale(result->norm, job->arguments->max_grad_norm);
-  result->learning_rate = ckpt_schedule_rate(&job->schedule, step);
+  result->learning_rate = ckpt_schedule_rate(&job->schedule, &r->state.plateau, step);
   result->is_skipped = !isfinite(result->loss) || !isfinite(result->norm);
   CKPT_TRY(result->is_skipped ? skip(r, result, step, err) : update(r, result, err));
   r->state.step = step + 1;
   r->state.n_tokens += (uint64_t)counts[1];
-  r->state.learning_rate = ckpt_schedule_rate(&job->schedule, step + 1);
+  r->state.learning_rate = ckpt_schedule_rate(&job->schedule, &r->state.plateau, step + 1);
   result->n_tokens = counts[1];
   result->wants_stop = counts[2] != 0;
   result->comm_seconds = ckpt_rank_groups_seconds(&r->groups) - comm;

@@ -19,6 +19,7 @@ static const char *const names[CKPT_N_SCHEDULES] = {
     [CKPT_SCHEDULE_COSINE_WITH_MIN_LR] = "cosine_with_min_lr",
     [CKPT_SCHEDULE_COSINE_WARMUP_WITH_MIN_LR] = "cosine_warmup_with_min_lr",
     [CKPT_SCHEDULE_WARMUP_STABLE_DECAY] = "warmup_stable_decay",
+    [CKPT_SCHEDULE_REDUCE_ON_PLATEAU] = "reduce_lr_on_plateau",
 };
 
 ckpt_schedule_kind ckpt_schedule_find(const char *name) {
@@ -42,7 +43,8 @@ ckpt_schedule ckpt_schedule_default(ckpt_schedule_kind kind, double learning_rat
                          .n_stable = UINT64_MAX,
                          .n_decay = UINT64_MAX,
                          .warmup = CKPT_SLOPE_LINEAR,
-                         .decay = CKPT_SLOPE_COSINE};
+                         .decay = CKPT_SLOPE_COSINE,
+                         .plateau = {.factor = 0.1, .threshold = 1e-4, .epsilon = 1e-8, .patience = 10}};
 }
 
 ckpt_status ckpt_schedule_check(ckpt_schedule *s, ckpt_error *err) {
@@ -50,6 +52,9 @@ ckpt_status ckpt_schedule_check(ckpt_schedule *s, ckpt_error *err) {
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL,
                      "lr_scheduler_type polynomial: lr_end has to be below learning_rate (%g, %g)", s->end,
                      s->learning_rate);
+  if (s->kind == CKPT_SCHEDULE_REDUCE_ON_PLATEAU && !(s->plateau.factor < 1))
+    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL,
+                     "lr_scheduler_type reduce_lr_on_plateau: factor %g has to be below 1", s->plateau.factor);
   if (s->kind != CKPT_SCHEDULE_WARMUP_STABLE_DECAY) return CKPT_OK;
   if (s->n_decay == UINT64_MAX)
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL,
@@ -140,6 +145,29 @@ static double factor_of(const ckpt_schedule *s, double step) {
   }
 }
 
-double ckpt_schedule_rate(const ckpt_schedule *s, uint64_t step) {
-  return s->learning_rate * factor_of(s, (double)step);
+double ckpt_schedule_rate(const ckpt_schedule *s, const ckpt_plateau *plateau, uint64_t step) {
+  return s->kind == CKPT_SCHEDULE_REDUCE_ON_PLATEAU ? plateau->rate : s->learning_rate * factor_of(s, (double)step);
+}
+
+static bool is_better(const ckpt_schedule *s, double metric, double best) {
+  const double sign = s->plateau.is_max ? -1 : 1, threshold = s->plateau.threshold;
+  if (isnan(best)) return !isnan(metric) && metric != sign * (double)INFINITY;
+  const double bound = s->plateau.is_absolute ? best - sign * threshold : best * (1.0 - sign * threshold);
+  return s->plateau.is_max ? metric > bound : metric < bound;
+}
+
+void ckpt_plateau_step(ckpt_plateau *p, const ckpt_schedule *s, double metric) {
+  if (s->kind != CKPT_SCHEDULE_REDUCE_ON_PLATEAU) return;
+  const bool improves = is_better(s, metric, p->best);
+  p->n_bad = improves ? 0 : p->n_bad + 1;
+  if (improves) p->best = metric;
+  if (p->cooldown > 0) {
+    p->cooldown--;
+    p->n_bad = 0;
+  }
+  if (p->n_bad <= s->plateau.patience) return;
+  const double rate = at_least(p->rate * s->plateau.factor, s->plateau.least);
+  if (p->rate - rate > s->plateau.epsilon) p->rate = rate;
+  p->cooldown = s->plateau.cooldown;
+  p->n_bad = 0;
 }

@@ -1,5 +1,5 @@
 /* schedule.h - learning rates by step, as transformers.optimization computes them: pure functions of the step, so a
- * resumed run needs no state of a scheduler. */
+ * resumed run needs no state of a scheduler. Only reduce_lr_on_plateau goes by evaluations, and has a state. */
 #ifndef CKPT_TRAINER_OPTIMIZER_SCHEDULE_H
 #define CKPT_TRAINER_OPTIMIZER_SCHEDULE_H
 
@@ -16,6 +16,7 @@ typedef enum ckpt_schedule_kind {
   CKPT_SCHEDULE_COSINE_WITH_MIN_LR,
   CKPT_SCHEDULE_COSINE_WARMUP_WITH_MIN_LR,
   CKPT_SCHEDULE_WARMUP_STABLE_DECAY,
+  CKPT_SCHEDULE_REDUCE_ON_PLATEAU,
   CKPT_N_SCHEDULES
 } ckpt_schedule_kind;
 
@@ -32,9 +33,21 @@ typedef struct ckpt_schedule {
   double timescale;   /* of inverse_sqrt; 0: the warm-up, or 10000 without one */
   double min_rate;    /* least rate over learning_rate: min_lr_rate, min_lr_ratio, or min_lr / learning_rate */
   double warmup_rate; /* of cosine_warmup_with_min_lr: rate at step 0 over learning_rate; negative: none is said */
-  uint64_t n_stable, n_decay; /* of warmup_stable_decay; UINT64_MAX: what is left */
-  ckpt_slope warmup, decay;   /* of warmup_stable_decay: linear, cosine */
+  uint64_t n_stable, n_decay;                 /* of warmup_stable_decay; UINT64_MAX: what is left */
+  ckpt_slope warmup, decay;                   /* of warmup_stable_decay: linear, cosine */
+  struct {                                    /* as torch's ReduceLROnPlateau has them */
+    double factor, threshold, epsilon, least; /* least: rate */
+    uint64_t patience, cooldown;              /* evaluations */
+    bool is_max, is_absolute;                 /* mode max; threshold_mode abs */
+  } plateau;
 } ckpt_schedule;
+
+/* The state of reduce_lr_on_plateau. */
+typedef struct ckpt_plateau {
+  double rate;
+  double best; /* NaN: no evaluation yet */
+  uint64_t n_bad, cooldown;
+} ckpt_plateau;
 
 /* The kind of a name of lr_scheduler_type; CKPT_N_SCHEDULES: there is none. */
 ckpt_schedule_kind ckpt_schedule_find(const char *name);
@@ -46,7 +59,11 @@ ckpt_schedule ckpt_schedule_default(ckpt_schedule_kind kind, double learning_rat
 /* EINVAL where it cannot be meant: a polynomial that ends above its start, a warmup_stable_decay without decay. */
 ckpt_status ckpt_schedule_check(ckpt_schedule *schedule, ckpt_error *err);
 
-/* The rate that step (from 0) is taken with. */
-double ckpt_schedule_rate(const ckpt_schedule *schedule, uint64_t step);
+/* The rate that step (from 0) is taken with; of reduce_lr_on_plateau the state's. */
+double ckpt_schedule_rate(const ckpt_schedule *schedule, const ckpt_plateau *plateau, uint64_t step);
+
+/* After an evaluation: the rate falls where none was better for longer than `patience`. Does nothing for other kinds.
+ * Source: torch.optim.lr_scheduler.ReduceLROnPlateau. */
+void ckpt_plateau_step(ckpt_plateau *plateau, const ckpt_schedule *schedule, double metric);
 
 #endif

@@ -683,6 +683,30 @@ TEST_F(Train, SkipsStepsThatAreNotFinite) {
   EXPECT_NE(skipped.text.find("is skipped"), std::string::npos);
 }
 
+// The rate falls after evaluations, and a run that goes on knows how many were no better.
+TEST_F(Train, FallsOnAPlateauAndRemembersIt) {
+  const std::string words =
+      "--max_steps 16 --quiet --per_device_train_batch_size 2 --learning_rate 0.05 --save_steps 5 "
+      "--lr_scheduler_type reduce_lr_on_plateau --lr_scheduler_kwargs '{\"patience\":2,\"factor\":0.5}' "
+      "--eval_strategy steps --eval_steps 1 --per_device_eval_batch_size 4 --eval-data " +
+      data_folder + "eval.jsonl ";
+  ASSERT_EQ(train("whole", words).code, 0);
+  ASSERT_EQ(train("cut", words).code, 0);
+  fs::remove_all(at("cut/checkpoint-15"));
+  fs::remove_all(at("cut/checkpoint-16"));
+  ASSERT_EQ(train("cut", words + "--resume last").code, 0);
+  const auto whole = log("whole"), cut = log("cut");
+  ASSERT_EQ(whole.size(), 16u);
+  ASSERT_EQ(cut.size(), 16u);
+  EXPECT_LT(whole.back().rate, whole.front().rate / 2);
+  for (size_t i = 0; i < 16; i++) {
+    EXPECT_EQ(cut[i].rate, whole[i].rate) << i;
+    EXPECT_EQ(cut[i].loss, whole[i].loss) << i;
+  }
+  EXPECT_EQ(bytes("cut/model.safetensors"), bytes("whole/model.safetensors"));
+  EXPECT_EQ(train("no", "--lr_scheduler_type reduce_lr_on_plateau").code, 2);
+}
+
 TEST_F(Train, PlansWithoutTraining) {
   const Outcome done = train("run", "--plan --ranks 2 --stage 3");
   EXPECT_EQ(done.code, 0) << done.text;

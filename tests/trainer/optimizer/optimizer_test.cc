@@ -68,11 +68,45 @@ TEST(Schedule, GivesTheRatesOfTransformers) {
     ASSERT_EQ(ckpt_schedule_check(&s, nullptr), CKPT_OK) << name;
     const json_t *rates = json_object_get(row, "rates");
     for (size_t step = 0; step < json_array_size(rates); step++, n_rates++)
-      EXPECT_NEAR(ckpt_schedule_rate(&s, step), json_number_value(json_array_get(rates, step)), 1e-18)
+      EXPECT_NEAR(ckpt_schedule_rate(&s, nullptr, step), json_number_value(json_array_get(rates, step)), 1e-18)
           << name << " (row " << i << ") at step " << step;
   }
-  EXPECT_EQ(kinds.size(), size_t(CKPT_N_SCHEDULES));
+  EXPECT_EQ(kinds.size(), size_t(CKPT_N_SCHEDULES) - 1);  // but for the one that goes by evaluations
   EXPECT_GT(n_rates, 300u);
+  json_decref(root);
+}
+
+TEST(Schedule, FallsOnAPlateauAsTorchDoes) {
+  json_t *root = golden("plateau.json");
+  ASSERT_EQ(json_array_size(root), 6u);
+  size_t n_falls = 0;
+  for (size_t i = 0; i < json_array_size(root); i++) {
+    const json_t *row = json_array_get(root, i), *kwargs = json_object_get(row, "kwargs");
+    const auto is = [&](const char *key, const char *word) {
+      const char *text = json_string_value(json_object_get(kwargs, key));
+      return text != nullptr && std::string(text) == word;
+    };
+    ckpt_schedule s = ckpt_schedule_default(CKPT_SCHEDULE_REDUCE_ON_PLATEAU, 1e-3, 0, 100);
+    s.plateau.factor = number(kwargs, "factor", s.plateau.factor);
+    s.plateau.patience = uint64_t(number(kwargs, "patience", 10));
+    s.plateau.cooldown = uint64_t(number(kwargs, "cooldown", 0));
+    s.plateau.threshold = number(kwargs, "threshold", s.plateau.threshold);
+    s.plateau.epsilon = number(kwargs, "eps", s.plateau.epsilon);
+    s.plateau.least = number(kwargs, "min_lr", 0);
+    s.plateau.is_max = is("mode", "max");
+    s.plateau.is_absolute = is("threshold_mode", "abs");
+    ckpt_plateau state = {};
+    state.rate = 1e-3, state.best = NAN;
+    const json_t *metrics = json_object_get(row, "metrics"), *rates = json_object_get(row, "rates");
+    for (size_t k = 0; k < json_array_size(metrics); k++) {
+      const json_t *metric = json_array_get(metrics, k);
+      const double before = state.rate;
+      ckpt_plateau_step(&state, &s, json_is_null(metric) ? NAN : json_number_value(metric));
+      n_falls += state.rate < before;
+      EXPECT_EQ(ckpt_schedule_rate(&s, &state, k), json_number_value(json_array_get(rates, k))) << i << " " << k;
+    }
+  }
+  EXPECT_GT(n_falls, 10u);
   json_decref(root);
 }
 
@@ -85,6 +119,10 @@ TEST(Schedule, RefusesWhatCannotBeMeant) {
   EXPECT_EQ(ckpt_schedule_check(&wsd, nullptr), CKPT_OK);
   ckpt_schedule polynomial = ckpt_schedule_default(CKPT_SCHEDULE_POLYNOMIAL, 1e-8, 0, 10);
   EXPECT_EQ(ckpt_schedule_check(&polynomial, nullptr), CKPT_EINVAL);
+  ckpt_schedule plateau = ckpt_schedule_default(CKPT_SCHEDULE_REDUCE_ON_PLATEAU, 1e-3, 0, 10);
+  EXPECT_EQ(ckpt_schedule_check(&plateau, nullptr), CKPT_OK);
+  plateau.plateau.factor = 1;
+  EXPECT_EQ(ckpt_schedule_check(&plateau, nullptr), CKPT_EINVAL);
   EXPECT_EQ(ckpt_schedule_find("lineal"), CKPT_N_SCHEDULES);
 }
 
