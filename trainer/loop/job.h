@@ -86,6 +86,12 @@ static inline uint32_t ckpt_job_shards(const ckpt_job *job) {
   return o->n_replicas < 2 ? o->n_ranks : o->n_ranks / o->n_replicas;
 }
 
+/* As --recompute says, else gradient_checkpointing: all of it. */
+static inline ckpt_recompute_kind ckpt_job_recomputation(const ckpt_job *job) {
+  const bool is_full = job->options->recompute == CKPT_RECOMPUTE_NONE && job->arguments->gradient_checkpointing;
+  return is_full ? CKPT_RECOMPUTE_FULL : job->options->recompute;
+}
+
 /* setup.c: fills a zeroed job. */
 ckpt_status ckpt_job_open(ckpt_job *job, const ckpt_train_options *options, ckpt_error *err);
 /* Releases what a job holds, also after a failure to open it. */

@@ -112,6 +112,14 @@ SETTER(overlap) {
   return !c->train.overlaps || strcmp(value, "on") == 0 ? CKPT_OK : wrong(err, "overlap", value, "on or off");
 }
 
+SETTER(recompute) {
+  static const char *const words[] = {"selective", "full", NULL};
+  const int i = word_of(value, words);
+  if (i < 0) return wrong(err, "recompute", value, "selective or full");
+  c->train.recompute = i == 0 ? CKPT_RECOMPUTE_SELECTIVE : CKPT_RECOMPUTE_FULL;
+  return CKPT_OK;
+}
+
 SETTER(save_format) {
   static const char *const words[] = {"dcp", "zero", "universal", "torch", NULL};
   for (const char *at = value; *at != '\0' || at == value;) {
@@ -198,6 +206,8 @@ static const option options[] = {
     {"threads", "N", "threads of each rank (default: processors / ranks)", set_threads},
     {"device", "cpu|cuda", "where it runs (default cpu); cuda: one rank on one GPU", set_device},
     {"overlap", "on|off", "stages 2 and 3 gather and sum while they compute (default on); the same bits", set_overlap},
+    {"recompute", "selective|full", "run layers again for backward: all but products and attention, or all",
+     set_recompute},
     {"save-format", "FORMAT,...", "of checkpoints: dcp (default), zero, universal, torch", set_save_format},
     {"resume", "last|auto|PATH", "go on from a checkpoint; auto begins anew where there is none", set_resume},
     {"force", NULL, "move an old run aside (OUT.1)", set_force},

@@ -43,7 +43,7 @@ static ckpt_status plan_executor(ckpt_executor_memory *out, const ckpt_job *job,
                                          .max_length = length,
                                          .n_threads = job->n_threads,
                                          .has_backward = true,
-                                         .recomputes = job->arguments->gradient_checkpointing};
+                                         .recompute = ckpt_job_recomputation(job)};
   return ckpt_executor_plan(out, job->model, &options, err);
 }
 

@@ -136,7 +136,7 @@ ckpt_status ckpt_rank_executor(ckpt_rank *r, uint32_t n_rows, uint32_t length, c
                                          .max_length = r->max_length,
                                          .device = r->device,
                                          .has_backward = true,
-                                         .recomputes = r->job->arguments->gradient_checkpointing,
+                                         .recompute = ckpt_job_recomputation(r->job),
                                          .parameters = r->sharded->weights,
                                          .gradients = r->sharded->gradients,
                                          .places = units == NULL ? r->places : ckpt_units_places(units),

@@ -6,6 +6,7 @@
 
 #include "trainer/data/dataset.h"
 #include "trainer/loop/arguments.h"
+#include "trainer/model/executor.h"
 
 typedef enum ckpt_init_kind { CKPT_INIT_PRETRAINED, CKPT_INIT_SCRATCH } ckpt_init_kind;
 
@@ -34,6 +35,7 @@ typedef struct ckpt_train_options {
   double threshold;                   /* by how much better */
   bool force, plan;
   bool overlaps;                     /* stages 2 and 3 gather and sum while they compute */
+  ckpt_recompute_kind recompute;     /* NONE: as gradient_checkpointing says */
   const volatile sig_atomic_t *stop; /* non-zero: save and stop */
   /* Called from rank 0's thread. */
   void (*report)(void *arg, ckpt_report_kind kind, const char *text);

@@ -43,7 +43,7 @@ static ckpt_status make_limits(ckpt_tape_limits *out, const ckpt_model *model, c
   *out = (ckpt_tape_limits){.n_rows = rows,
                             .length = length,
                             .real_bytes = real_bytes,
-                            .recomputes = options->recomputes && options->has_backward};
+                            .recompute = options->has_backward ? options->recompute : CKPT_RECOMPUTE_NONE};
   if (!ckpt_mul_u64(rows, length, &out->n_tokens) || out->n_tokens > INT32_MAX)
     return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL,
                      "a batch of %" PRIu64 " rows of %" PRIu64 " tokens (at most %d tokens)", rows, length, INT32_MAX);

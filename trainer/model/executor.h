@@ -21,14 +21,22 @@ typedef struct ckpt_unit_hooks {
   ckpt_status (*leave)(void *arg, int32_t layer, bool is_backward, ckpt_error *err);
 } ckpt_unit_hooks;
 
+/* What of a layer is run again for backward, in less memory: nothing; all but products, attention and collectives; all
+ * (recompute.h). */
+typedef enum ckpt_recompute_kind {
+  CKPT_RECOMPUTE_NONE,
+  CKPT_RECOMPUTE_SELECTIVE,
+  CKPT_RECOMPUTE_FULL
+} ckpt_recompute_kind;
+
 typedef struct ckpt_executor_options {
   size_t struct_size;
-  uint32_t max_rows;   /* sequences of a batch; 0: 1 */
-  uint32_t max_length; /* positions of a sequence; 0: the model's */
-  uint32_t n_threads;  /* 0: one per processor; of the executor's own device */
-  ckpt_device *device; /* borrowed; NULL: the CPU, the executor's own */
-  bool has_backward;   /* ckpt_executor_train may be called; the model needs_backward */
-  bool recomputes;     /* with it: of a layer only what it is given is kept, the rest is made again for backward */
+  uint32_t max_rows;                       /* sequences of a batch; 0: 1 */
+  uint32_t max_length;                     /* positions of a sequence; 0: the model's */
+  uint32_t n_threads;                      /* 0: one per processor; of the executor's own device */
+  ckpt_device *device;                     /* borrowed; NULL: the CPU, the executor's own */
+  bool has_backward;                       /* ckpt_executor_train may be called; the model needs_backward */
+  ckpt_recompute_kind recompute;           /* with it */
   ckpt_axis_group *axes[CKPT_N_MESH_AXES]; /* of a sharded model, borrowed; NULL where it has one rank */
   uint32_t loss_rows;                      /* tokens whose logits are held at once; 0: chosen */
   float *parameters; /* flat, 64-byte aligned, the device's memory, borrowed; NULL: the executor's own, zeros */

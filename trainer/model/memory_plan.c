@@ -19,7 +19,7 @@ typedef struct planner {
   ckpt_arena *arena;
   const ckpt_tape *tape;
   const ckpt_tape_limits *limits;
-  ckpt_recompute recompute; /* with limits->recomputes */
+  ckpt_recompute recompute; /* with limits->recompute */
   ckpt_error *err;
 } planner;
 
@@ -30,7 +30,7 @@ typedef struct planner {
 static void make_again(planner *p, uint32_t last) {
   const ckpt_tape *tape = p->tape;
   uint32_t first = last;
-  if (!p->limits->recomputes) return;
+  if (p->limits->recompute == CKPT_RECOMPUTE_NONE) return;
   while (first > 0 && tape->entries[first - 1].layer == tape->entries[last].layer) first--;
   for (uint32_t i = first; i <= last; i++)
     if (p->recompute.entries[i])
@@ -66,7 +66,7 @@ static bool is_activation(const planner *p, uint32_t value) {
 }
 
 static void use_value(planner *p, uint32_t value, uint32_t step) {
-  const bool is_again = p->limits->recomputes && step >= p->plan->n_forward;
+  const bool is_again = p->limits->recompute != CKPT_RECOMPUTE_NONE && step >= p->plan->n_forward;
   if (!is_activation(p, value)) return;
   use(&p->plan->buffers[value + (is_again && p->recompute.values[value] ? 2 * p->tape->n_values : 0)], step);
 }
@@ -241,7 +241,8 @@ ckpt_status ckpt_memory_plan_make(ckpt_memory_plan *out, ckpt_arena *arena, cons
                                   const ckpt_tape_limits *limits, bool has_backward, ckpt_error *err) {
   planner p = {.plan = out, .arena = arena, .tape = tape, .limits = limits, .err = err};
   *out = (ckpt_memory_plan){.n_values = tape->n_values};
-  if (limits->recomputes) CKPT_TRY(ckpt_recompute_find(&p.recompute, arena, tape, err));
+  if (limits->recompute != CKPT_RECOMPUTE_NONE)
+    CKPT_TRY(ckpt_recompute_find(&p.recompute, arena, tape, limits->recompute, err));
   CKPT_TRY(make_steps(&p, has_backward));
   out->n_buffers = 3 * tape->n_values;
   out->buffers = ckpt_arena_array(arena, (size_t)out->n_buffers + out->n_steps, sizeof *out->buffers);

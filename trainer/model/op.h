@@ -41,7 +41,7 @@ typedef struct ckpt_tape_keeps {
 
 typedef struct ckpt_tape_limits {
   uint64_t n_tokens, n_rows, length, loss_rows, real_bytes;
-  bool recomputes; /* layers run again before their backward (recompute.h) */
+  ckpt_recompute_kind recompute;
 } ckpt_tape_limits;
 
 typedef struct ckpt_tape_op {
@@ -59,6 +59,7 @@ typedef struct ckpt_tape_op {
                        const ckpt_shard_query *query, ckpt_error *err);
   uint8_t dual; /* of a collective: the operation that its backward is */
   bool is_collective;
+  bool is_costly;              /* selective recomputation keeps what it makes */
   bool is_forward_in_backward; /* backward does forward's work too: while training forward is not run */
   /* Bytes of scratch at the largest batch; NULL: none. */
   uint64_t (*scratch)(const ckpt_tape *tape, const ckpt_tape_entry *entry, const ckpt_tape_limits *limits);

@@ -1,5 +1,6 @@
-/* recompute.h - gradient checkpointing as a pass: of a layer only what it is given is kept for backward; the rest is
- * made again, by the same entries, when backward comes to the layer. Kernels give the same bits, so training does. */
+/* recompute.h - gradient checkpointing as a pass: what a layer makes is not kept for backward, but made again, by the
+ * same entries, when backward comes to the layer. Full recomputation keeps what the layer is given; selective keeps
+ * what costly entries make too (products, attention, collectives). Kernels give the same bits, so training does. */
 #ifndef CKPT_TRAINER_MODEL_RECOMPUTE_H
 #define CKPT_TRAINER_MODEL_RECOMPUTE_H
 
@@ -10,7 +11,8 @@ typedef struct ckpt_recompute {
   bool *values;  /* by value: its layer alone reads it, so it is let go after forward and made again */
 } ckpt_recompute;
 
-/* Looks at a tape. Everything is in the arena given. ENOMEM. */
-ckpt_status ckpt_recompute_find(ckpt_recompute *out, ckpt_arena *arena, const ckpt_tape *tape, ckpt_error *err);
+/* Looks at a tape; kind: not CKPT_RECOMPUTE_NONE. Everything is in the arena given. ENOMEM. */
+ckpt_status ckpt_recompute_find(ckpt_recompute *out, ckpt_arena *arena, const ckpt_tape *tape, ckpt_recompute_kind kind,
+                                ckpt_error *err);
 
 #endif

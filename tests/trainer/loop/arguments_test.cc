@@ -212,6 +212,7 @@ TEST(Command, RefusesWhatCannotBeMeant) {
       {"--force=1"},
       {"--max_steps", "many"},
       {"--device", "tpu"},
+      {"--recompute", "some"},
       {"--resume", "last", "--force"},
       {"--early_stopping_patience", "2"}};
   for (auto words : wrong) {

@@ -91,7 +91,8 @@ TEST_F(Train, OverlapAndRecomputationChangeNoBit) {
                                data_folder + "eval.jsonl ";
     whole.clear();
     for (const char *stage : {"2", "3"})
-      for (const char *how : {"--overlap on", "--overlap off", "--overlap on --gradient_checkpointing true"}) {
+      for (const char *how :
+           {"--overlap on", "--overlap off", "--overlap on --gradient_checkpointing true", "--recompute selective"}) {
         const std::string out = "run" + std::to_string(number++);
         const Outcome done = run(common + "-o " + at(out) + " " + how + " --stage " + stage);
         ASSERT_EQ(done.code, 0) << done.text;

@@ -240,6 +240,7 @@ static ckpt_status attention_backward(const ckpt_tape_call *call, ckpt_error *er
 }
 
 const ckpt_tape_op ckpt_tape_op_attention = {.name = "attention",
+                                             .is_costly = true,
                                              .min_in = 5,
                                              .max_in = 5,
                                              .may_share_inputs = true,

@@ -141,6 +141,7 @@ static ckpt_status linear_backward(const ckpt_tape_call *call, ckpt_error *err) 
 }
 
 const ckpt_tape_op ckpt_tape_op_linear = {.name = "linear",
+                                          .is_costly = true,
                                           .min_in = 1,
                                           .max_in = 1,
                                           .min_parameters = 1,
@@ -262,6 +263,7 @@ static ckpt_status lora_backward(const ckpt_tape_call *call, ckpt_error *err) {
 }
 
 const ckpt_tape_op ckpt_tape_op_lora = {.name = "lora",
+                                        .is_costly = true,
                                         .min_in = 1,
                                         .max_in = 2,
                                         .min_parameters = 3,
@@ -382,6 +384,7 @@ static ckpt_status loss_forward(const ckpt_tape_call *call, ckpt_error *err) { r
 static ckpt_status loss_backward(const ckpt_tape_call *call, ckpt_error *err) { return run_chunks(call, true, err); }
 
 const ckpt_tape_op ckpt_tape_op_linear_loss = {.name = "linear_loss",
+                                               .is_costly = true,
                                                .min_in = 2,
                                                .max_in = 2,
                                                .min_parameters = 1,
