@@ -5,6 +5,7 @@
 #include <map>
 
 #include "tests/formats/reshard_testing.h"
+#include "tests/thorough.h"
 
 extern "C" {
 #include "libckpt/codec/torch/state/state.h"
@@ -113,6 +114,27 @@ std::string changes(const std::map<std::string, std::string> &was, const std::ma
   return text;
 }
 
+// Whether a way is tried: under sanitizers one of each format's to another.
+bool is_tried(const std::string &there, const std::string &over) {
+  const size_t n = sizeof kFormats / sizeof *kFormats;
+  size_t i = 0, k = 0;
+  while (i < n && kFormats[i].name != there) i++;
+  while (k < n && kFormats[k].name != over) k++;
+  return is_thorough() || over.empty() || (i + 1) % n == k;
+}
+
+// Whether it is, of a row of the table.
+bool is_tried_row(const std::string &line) {
+  std::istringstream columns(line);
+  std::string run, there, over;
+  std::getline(columns, run, '\t');
+  std::getline(columns, there, '\t');
+  std::getline(columns, over, '\t');
+  for (const char *prefix : {"objects ", "back from "})
+    if (over.rfind(prefix, 0) == 0) over.erase(0, strlen(prefix));
+  return is_tried(there, over);
+}
+
 // The rows of a run: where from, where to, where over, and what was lost.
 std::string table_of(const std::string &run) {
   std::string table;
@@ -129,7 +151,7 @@ std::string table_of(const std::string &run) {
     EXPECT_EQ(digest.rfind("ckpt1:", 0), 0u) << digest;
     const auto values = values_of(first);
     for (const auto &over : kFormats) {
-      if (&over == &there) continue;
+      if (&over == &there || !is_tried(there.name, over.name)) continue;
       const std::string other = folder / over.name, back = folder / (std::string("back from ") + over.name);
       const std::string losses = lost(first, other, over.target, &is_written);
       add(there.name, over.name, losses);
@@ -150,9 +172,12 @@ TEST_P(RoundTrip, GivesWhatThereWas) {
   const std::string run = GetParam(), path = kTests + "/formats/round_trips.tsv";
   std::istringstream lines(slurp(path));
   std::string wanted, others, line;
-  while (std::getline(lines, line)) (line.rfind(run + "\t", 0) == 0 ? wanted : others) += line + "\n";
+  while (std::getline(lines, line)) {
+    const bool is_own = line.rfind(run + "\t", 0) == 0;
+    if (!is_own || is_tried_row(line)) (is_own ? wanted : others) += line + "\n";
+  }
   const std::string table = table_of(run);
-  if (getenv("CKPT_BLESS") != nullptr) spill(path, others + table);
+  if (is_thorough() && getenv("CKPT_BLESS") != nullptr) spill(path, others + table);
   EXPECT_EQ(table, wanted);
 }
 

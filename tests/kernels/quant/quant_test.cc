@@ -16,6 +16,7 @@ extern "C" {
 #include "libckpt/base/dtype.h"
 }
 #include "tests/kernels/quant/quant_inputs.h"
+#include "tests/thorough.h"
 
 namespace {
 
@@ -110,7 +111,7 @@ TEST_P(Quant, IsTheSameAtEveryLevel) {
   ckpt_dtype dtype = GetParam();
   for (size_t i = 1; ckpt_quant_level_at(i) != nullptr; i++) {
     const ckpt_quant_level *level = ckpt_quant_level_at(i);
-    for (int k = 0; k < QUANT_N_IMPORTANCES; k++) {
+    for (int k = 0; k < (is_thorough() ? QUANT_N_IMPORTANCES : 2); k++) {
       std::vector<float> importance(QUANT_ROW);
       const float *weights = quant_importance(k, importance.data()) ? importance.data() : nullptr;
       if (!ckpt_can_quantize(dtype, weights != nullptr)) continue;
@@ -122,7 +123,7 @@ TEST_P(Quant, IsTheSameAtEveryLevel) {
     if (level->types[dtype].dequantize == nullptr) continue;
     uint64_t state = 5;
     std::string blocks(row_bytes(dtype), '\0');
-    for (int round = 0; round < 400; round++) {
+    for (int round = 0; round < (is_thorough() ? 400 : 40); round++) {
       std::vector<float> want(QUANT_ROW), got(QUANT_ROW);
       for (char &byte : blocks) byte = static_cast<char>(quant_bits(&state) >> 56);
       ckpt_backend_reference.dequantize(dtype, want.data(), blocks.data(), QUANT_ROW);
@@ -142,7 +143,7 @@ TEST_P(Quant, RowsOfAnyLength) {
   quant_importance(1, importance.data());
   if (!ckpt_can_quantize(dtype, true)) return;
   for (size_t i = 1; ckpt_quant_level_at(i) != nullptr; i++)
-    for (size_t n = row->block_elements; n <= QUANT_ROW; n += row->block_elements)
+    for (size_t n = row->block_elements; n <= QUANT_ROW; n += row->block_elements * (is_thorough() ? 1 : 3))
       for (const float *weights :
            {static_cast<const float *>(nullptr), static_cast<const float *>(importance.data())}) {
         if (!ckpt_can_quantize(dtype, weights != nullptr)) continue;
@@ -155,13 +156,14 @@ TEST_P(Quant, RowsOfAnyLength) {
 
 // Rows longer than what is searched together, of values that no row of the golden inputs has.
 TEST_P(Quant, LongRows) {
-  enum { kLong = 2 * 4096 + 256, kRounds = 6 };
+  enum { kLong = 2 * 4096 + 256 };
+  const int n_rounds = is_thorough() ? 6 : 2;
   ckpt_dtype dtype = GetParam();
   const ckpt_dtype_row *row = ckpt_dtype_get(dtype);
   if (!ckpt_can_quantize(dtype, true)) return;
   std::vector<float> x(kLong), importance(kLong);
   uint64_t state = 77;
-  for (int round = 0; round < kRounds; round++) {
+  for (int round = 0; round < n_rounds; round++) {
     for (int i = 0; i < kLong; i++) {
       int kind = round < 3 ? round : static_cast<int>(quant_bits(&state) % QUANT_N_INPUTS);
       x[i] = kind == 14 ? 0 : quant_value(kind, i, &state);
