@@ -10,7 +10,9 @@
 #include "libckpt/base/crc32.h"
 #include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
+#include "libckpt/base/grow.h"
 #include "libckpt/extents/decode.h"
+#include "libckpt/extents/place.h"
 #include "libckpt/io/records.h"
 
 /* Ranges of all records that wait for bytes before them, those of one, and pieces of one read that are new. */
@@ -39,6 +41,7 @@ typedef struct check {
   uint16_t n_ranges;
   uint8_t state;    /* check_state */
   bool is_archived; /* its place is looked up in an archive when it is read */
+  bool is_part;     /* not enough of it is wanted */
   bool has_said;    /* `said` is known */
 } check;
 
@@ -163,7 +166,7 @@ void ckpt_record_checks_begin(ckpt_record_checks *checks) {
   checks->n = n;
   for (uint32_t i = 0; i < n; i++) {
     check *c = &checks->checks[i];
-    if (!c->is_archived && c->n_wanted < most_of(c->n_bytes)) c->state = CHECK_OVER; /* a part of it */
+    if (!c->is_archived && c->n_wanted < most_of(c->n_bytes)) c->state = CHECK_OVER, c->is_part = true;
   }
 }
 
@@ -255,8 +258,9 @@ static const char *name_of(const check *c, ckpt_stored_record *row) {
 static void take_record(check *c, const ckpt_record *record) {
   if (record->has_crc32) c->said = record->crc32, c->has_said = true;
   if (c->n_bytes == 0) c->n_bytes = record->n_bytes;
-  const bool has_none = !record->has_crc32 && !record->ends_with_crc32;
-  if (has_none || c->n_bytes == 0 || c->n_wanted < most_of(c->n_bytes)) c->state = CHECK_OVER;
+  const bool has_none = (!record->has_crc32 && !record->ends_with_crc32) || c->n_bytes == 0;
+  c->is_part = !has_none && c->n_wanted < most_of(c->n_bytes);
+  if (has_none || c->is_part) c->state = CHECK_OVER;
 }
 
 ckpt_status ckpt_record_checks_take(ckpt_record_checks *checks, ckpt_source *source, const ckpt_extent *extent,
@@ -362,4 +366,65 @@ void ckpt_record_checks_tell(ckpt_record_checks *checks, ckpt_source *source, co
     if (c == NULL || c->state != CHECK_WRONG) continue;
     (void)ckpt_source_refuse_record(source, c->file, tensor->name, name_of(c, &row), c->sum, c->said, c->n_bytes, NULL);
   }
+}
+
+/* ---- in parts ---------------------------------------------------------------------------------------------------- */
+
+/* A record, with what it refers to of its plan. */
+typedef struct ckpt_record_part {
+  check check;
+  ckpt_extent extent;
+  char *name; /* of a tensor in it */
+} record_part;
+
+ckpt_status ckpt_record_parts_add(ckpt_record_parts *parts, const ckpt_record_checks *checks, ckpt_error *err) {
+  for (uint32_t i = 0; i < checks->n; i++) {
+    if (!checks->checks[i].is_part) continue;
+    CKPT_TRY(ckpt_grow(&parts->items, parts->n, &parts->capacity, sizeof *parts->items, err));
+    record_part *part = &parts->items[parts->n];
+    *part = (record_part){checks->checks[i], *checks->checks[i].extent, strdup(checks->checks[i].tensor->name)};
+    CKPT_TRY_ALLOC(part->name, err);
+    parts->n++;
+  }
+  return CKPT_OK;
+}
+
+/* Compares one with its content, which is read now. */
+static ckpt_status compare_part(record_part *part, void *window, ckpt_error *err) {
+  check *c = &part->check;
+  const ckpt_tensor tensor = {.name = part->name};
+  ckpt_record_checks none = {.has_damage = false};
+  ckpt_stored_record row;
+  c->extent = &part->extent;
+  c->tensor = &tensor;
+  c->sum = 0;
+  ckpt_status status = sum_bytes(c, 0, c->n_bytes, window, CKPT_WINDOW_BYTES, &c->sum, err);
+  if (status == CKPT_OK) status = compare(&none, c, name_of(c, &row), err);
+  if (c->state == CHECK_WRONG) /* and its source goes on */
+    (void)ckpt_source_refuse_record(c->source, c->file, part->name, name_of(c, &row), c->sum, c->said, c->n_bytes,
+                                    NULL);
+  return ckpt_fail_at(status, err, ckpt_source_path(c->source, c->file), part->name);
+}
+
+ckpt_status ckpt_record_parts_end(ckpt_record_parts *parts, ckpt_error *err) {
+  if (parts->n == 0) return CKPT_OK;
+  void *window = malloc(CKPT_WINDOW_BYTES);
+  ckpt_status status = CKPT_OK;
+  CKPT_TRY_ALLOC(window, err);
+  qsort(parts->items, parts->n, sizeof *parts->items, compare_places);
+  for (uint32_t i = 0, end = 0; i < parts->n && status == CKPT_OK; i = end) {
+    record_part *part = &parts->items[i];
+    uint64_t n_wanted = 0;
+    for (end = i; end < parts->n && compare_places(&part->check, &parts->items[end].check) == 0; end++)
+      if (!ckpt_add_u64(n_wanted, parts->items[end].check.n_wanted, &n_wanted)) n_wanted = UINT64_MAX;
+    if (n_wanted >= most_of(part->check.n_bytes)) status = compare_part(part, window, err);
+  }
+  free(window);
+  return status;
+}
+
+void ckpt_record_parts_free(ckpt_record_parts *parts) {
+  for (uint32_t i = 0; i < parts->n; i++) free(parts->items[i].name);
+  free(parts->items);
+  *parts = (ckpt_record_parts){0};
 }

@@ -5,9 +5,10 @@
  * is the exclusive or of those of its pieces, each carried over the bytes behind it. Bytes that come twice count once.
  * When all have come, the sum is compared.
  *
- * Records of which only a part is wanted are not compared. An eighth may be missing (padding), and of records up to
- * 64 KiB anything: that is read at the end. So are, once more, those whose bytes come in too many separate ranges (a
- * transposed matrix). */
+ * Records of which only a part is wanted are not compared; several runs over one checkpoint may want all of one
+ * together, and then it is read once more behind them (ckpt_record_parts). An eighth may be missing (padding), and of
+ * records up to 64 KiB anything: that is read at the end. So are, once more, those whose bytes come in too many
+ * separate ranges (a transposed matrix). */
 #ifndef CKPT_EXTENTS_RECORD_CHECKS_H
 #define CKPT_EXTENTS_RECORD_CHECKS_H
 
@@ -45,5 +46,18 @@ bool ckpt_record_checks_has_damage(const ckpt_record_checks *checks);
 
 /* Calls the source's `tell` for a tensor that lies in such a record. */
 void ckpt_record_checks_tell(ckpt_record_checks *checks, ckpt_source *source, const ckpt_tensor *tensor);
+
+/* Records of which each of several runs reads a part. */
+typedef struct ckpt_record_parts {
+  struct ckpt_record_part *items;
+  uint32_t n, capacity;
+} ckpt_record_parts;
+
+/* Adds those of a run that has ended. ENOMEM. */
+ckpt_status ckpt_record_parts_add(ckpt_record_parts *parts, const ckpt_record_checks *checks, ckpt_error *err);
+
+/* After the last run: reads those that were wanted as good as whole, and compares them. EDIFFERENT, EIO, ENOMEM. */
+ckpt_status ckpt_record_parts_end(ckpt_record_parts *parts, ckpt_error *err);
+void ckpt_record_parts_free(ckpt_record_parts *parts); /* what it holds */
 
 #endif

@@ -128,13 +128,14 @@ struct ckpt_plan {
   uint32_t n_outputs, output_capacity;
   void **values; /* results of reductions */
   uint32_t n_values, value_capacity;
-  bool wants_digests;   /* of every written row; default true */
-  bool wants_updates;   /* rows of low-rank updates say what these did (update) */
-  bool counts_same;     /* with how many values are as before */
-  bool wants_side_sums; /* SHA-256 of each carried file: what receipts record */
-  bool allow_overflow;  /* counts damage by casts instead of failing */
-  bool links;           /* outputs refer to the inputs' data and may be in the inputs' folders */
-  bool has_run;         /* a plan with outputs runs once */
+  bool wants_digests;              /* of every written row; default true */
+  bool wants_updates;              /* rows of low-rank updates say what these did (update) */
+  bool counts_same;                /* with how many values are as before */
+  bool wants_side_sums;            /* SHA-256 of each carried file: what receipts record */
+  bool allow_overflow;             /* counts damage by casts instead of failing */
+  bool links;                      /* outputs refer to the inputs' data and may be in the inputs' folders */
+  bool has_run;                    /* a plan with outputs runs once */
+  struct ckpt_record_parts *parts; /* receives records that it reads a part of; borrowed; NULL: nobody compares them */
   /* made by check: */
   ckpt_arena work;
   ckpt_piece *pieces;

@@ -396,6 +396,7 @@ static ckpt_status open_phase(run *r, ckpt_error *err) { return ckpt_outputs_ope
 static ckpt_status check_sources(const run *r, ckpt_error *err) {
   const ckpt_plan *plan = r->plan;
   if (r->checks != NULL) CKPT_TRY(ckpt_record_checks_end(r->checks, r->window, CKPT_WINDOW_BYTES, err));
+  if (r->checks != NULL && plan->parts != NULL) CKPT_TRY(ckpt_record_parts_add(plan->parts, r->checks, err));
   for (uint32_t i = 0; i < plan->n_inputs; i++) CKPT_TRY(ckpt_source_unchanged(plan->inputs[i].index->source, err));
   return ckpt_plan_tell_damage(plan, r->checks, err);
 }

@@ -8,16 +8,19 @@ names file, record and tensor; with --allow-corrupt it warns, and writes what it
 checksum. Without checksums (torch can be told to write zeros) nothing is compared. Files and records are drawn at
 random; CKPT_TEST_FULL takes all, CKPT_TEST_SEED repeats a draw.
 """
+import collections
 import filecmp
 import glob
 import io
 import json
 import os
+import pickle
 import random
 import shutil
 import subprocess
 import sys
 import tempfile
+import types
 import zipfile
 import zlib
 
@@ -223,6 +226,57 @@ def check_pickle(base):
     check(status == 0 and "ckpt: warning: " in stderr, "inspect of a flipped pickle, allowed", status, stderr)
 
 
+class Storage:
+    """The storage of all tensors below; pickled as torch.save does."""
+
+
+class View:
+    """A tensor of 16 elements in it."""
+
+    def __init__(self, offset):
+        self.offset = offset
+
+    def __reduce__(self):
+        return sys.modules["torch._utils"]._rebuild_tensor_v2, (Storage(), self.offset, (16,), (1,), False, collections.OrderedDict())
+
+
+def write_shared(path, n):
+    """A torch.save file of n tensors that are views of one storage: more than a digest plans at once."""
+    torch, utils = types.ModuleType("torch"), types.ModuleType("torch._utils")
+    torch.FloatStorage = type("FloatStorage", (), {"__module__": "torch", "__qualname__": "FloatStorage"})
+    utils._rebuild_tensor_v2 = types.FunctionType((lambda *_: None).__code__, {}, "_rebuild_tensor_v2")
+    utils._rebuild_tensor_v2.__module__, utils._rebuild_tensor_v2.__qualname__ = "torch._utils", "_rebuild_tensor_v2"
+    sys.modules.update({"torch": torch, "torch._utils": utils})
+    stream = io.BytesIO()
+
+    class Pickler(pickle.Pickler):
+        def persistent_id(self, what):
+            return ("storage", torch.FloatStorage, "0", "cpu", 16 * n) if isinstance(what, Storage) else None
+
+    Pickler(stream, 2).dump({"p%05d" % i: View(16 * i) for i in range(n)})
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("x/data.pkl", stream.getvalue())
+        archive.writestr("x/byteorder", "little")
+        archive.writestr("x/data/0", random.randbytes(64 * n).replace(b"\x7f", b"\x3f").replace(b"\xff", b"\xbf"))
+        archive.writestr("x/version", "3\n")
+
+
+def check_many_views(base):
+    """A record whose tensors are read by several plans, none of which reads all of it."""
+    path, whole = os.path.join(base, "broken", "views.pt"), os.path.join(base, "fixed", "views.pt")
+    write_shared(path, 20000)
+    shutil.copy(path, whole)
+    status, stdout, stderr = run("hash", path)
+    check(status == 0, "hash of many views", status, stderr)
+    record = [r for r in records(open(path, "rb").read()) if "/data/" in r.name][0]
+    flip(path, record, False)
+    for verb in (["hash"], ["ls", "--stats"], ["diff", whole], ["convert", "-o", os.path.join(base, "views.safetensors")]):
+        status, _, stderr = run(*verb, path)
+        check(status == 1 and "record 'data/0': the CRC-32" in stderr, verb[0] + " of many views", status, stderr)
+    status, stdout, stderr = run("hash", path, "--allow-corrupt")
+    check(status == 0 and "ckpt: warning: " in stderr, "hash of many views, allowed", status, stderr)
+
+
 def main():
     random.seed(SEED)
     print("CKPT_TEST_SEED=%d" % SEED)
@@ -232,6 +286,7 @@ def main():
             os.mkdir(os.path.join(base, name))
         check_other_verbs(base)
         check_pickle(base)
+        check_many_views(base)
         for name in ("broken", "fixed"):
             shutil.rmtree(os.path.join(base, name))
             os.mkdir(os.path.join(base, name))
