@@ -13,7 +13,7 @@
 #include "libckpt/base/error.h"
 #include "libckpt/codec/dialect/dialect.h"
 #include "libckpt/io/sink.h"
-#include "libckpt/plan/plan.h"
+#include "libckpt/plan/equal.h"
 #include "libckpt/recipe/quantize/quantized.h"
 #include "trainer/model/model.h"
 
@@ -215,7 +215,11 @@ ckpt_status ckpt_model_load_places(const ckpt_parameter_place *places, const ckp
   CKPT_TRY_GOTO(ckpt_sink_custom(&sink, &memory_ops, &target, err));
   CKPT_TRY_GOTO(ckpt_plan_output_sink(plan, sink, &memory_format, &layout, &number, err));
   CKPT_TRY_GOTO(add_rows(plan, number, &target, index, options != NULL && options->allow_missing, &n, err));
+  const uint32_t n_rows = plan->n_rows;
+  CKPT_TRY_GOTO(ckpt_plan_add_equal_ties(plan, index, err));
+  plan->wants_digests = plan->n_rows != n_rows;
   CKPT_TRY_GOTO(ckpt_plan_run(plan, options == NULL ? NULL : options->run, err));
+  CKPT_TRY_GOTO(ckpt_plan_check_equal(plan, index->path, NULL, err));
 done:
   ckpt_plan_free(plan);
   free(target.files);

@@ -48,9 +48,10 @@ static const ckpt_arch_name *find_row(const maker *m, const char *pattern) {
 }
 
 static ckpt_status refuse_extra(const maker *m, const ckpt_tensor *tensor, ckpt_error *err) {
-  return ckpt_fail(err, CKPT_EUNSUPPORTED, ckpt_index_file_of(m->from, tensor), tensor->name,
-                   "has no place in a GGUF model of the family %s (leave it out, or keep the stored names)",
-                   m->arch->name);
+  return ckpt_fail(
+      err, CKPT_EUNSUPPORTED, ckpt_index_file_of(m->from, tensor), tensor->name,
+      "has no place in a GGUF model of the family %s (write a folder without it first, or keep the stored names)",
+      m->arch->name);
 }
 
 /* Sizes by which llama.cpp will read it, since a part of a tensor that is cut elsewhere is still some tensor. */
@@ -107,6 +108,14 @@ static ckpt_status read_stack(ckpt_expr **out, const maker *m, const ckpt_arch_n
 static bool is_tied_copy(const maker *m, const ckpt_arch_name *row) {
   for (uint32_t i = 0; i < CKPT_MAX_TIES && m->arch->ties[i].kept != NULL; i++)
     if ((m->from->ties >> i & 1) != 0 && strcmp(m->arch->ties[i].tied, row->hf) == 0) return true;
+  return false;
+}
+
+/* Whether that copy is stored beside the other, as the same: then GGUF has the other alone. */
+static bool repeats_tied(const maker *m, const ckpt_tensor *tensor) {
+  const ckpt_tensor *kept, *tied;
+  for (size_t i = 0; ckpt_arch_tied_pair(m->from, i, &kept, &tied); i++)
+    if (tied == tensor) return ckpt_tensor_same_shape(kept, tied) && kept->dtype == tied->dtype;
   return false;
 }
 
@@ -170,7 +179,8 @@ static ckpt_status add_tensor(maker *m, const ckpt_tensor *tensor, ckpt_error *e
     return refuse_extra(m, tensor, err);
   if (row == NULL) return add_joined(m, joined, tensor, numbers[0], err);
   if ((row->notes & CKPT_NAME_COPY) != 0 && !is_tied_copy(m, row)) return refuse_extra(m, tensor, err);
-  if (row->gguf == NULL) return CKPT_OK; /* computed anew by whoever runs the model, or the copy of another */
+  if (row->gguf == NULL || repeats_tied(m, tensor))
+    return CKPT_OK; /* computed anew by whoever runs the model, or the copy of another */
   const bool is_stacked = ckpt_dialect_is_stacked(row);
   if (is_stacked && numbers[1] >= m->sizes.n_experts) return refuse_extra(m, tensor, err);
   if (is_stacked && numbers[1] != 0) return CKPT_OK; /* comes with the first */

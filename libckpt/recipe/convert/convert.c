@@ -1,5 +1,6 @@
 /* convert.c - see convert.h. */
 #include "libckpt/recipe/convert/convert.h"
+#include "libckpt/plan/equal.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -191,19 +192,6 @@ static const ckpt_tensor *tied_to(const ckpt_index *from, const ckpt_tensor *ten
   return NULL;
 }
 
-/* Rows that are written nowhere, whose digests say whether the copy that is left out is one. */
-static ckpt_status add_tied(ckpt_plan *plan, const ckpt_index *from, const ckpt_tensor *kept, const ckpt_tensor *tied,
-                            ckpt_error *err) {
-  ckpt_expr *expr;
-  uint32_t first, second;
-  CKPT_TRY(ckpt_expr_read(&expr, plan, from, kept, err));
-  CKPT_TRY(ckpt_plan_add_like(plan, CKPT_NO_SINK, kept->name, expr, kept, &first, err));
-  CKPT_TRY(ckpt_expr_read(&expr, plan, from, tied, err));
-  CKPT_TRY(ckpt_plan_add_like(plan, CKPT_NO_SINK, tied->name, expr, tied, &second, err));
-  plan->rows[second].must_equal = first + 1;
-  return CKPT_OK;
-}
-
 /* What a run goes on from is rounded where a pattern names it, and that is said. */
 static ckpt_status say_cast_states(ckpt_output *output, const ckpt_name_list *states, ckpt_error *err) {
   if (states->n == 0) return CKPT_OK;
@@ -230,7 +218,7 @@ static ckpt_status add_rows(ckpt_plan *plan, uint32_t sink, const ckpt_index *fr
     if (status == CKPT_OK && selected.name == NULL) continue;
     const ckpt_tensor *same = status == CKPT_OK && t->drops_ties ? tied_to(from, tensor) : NULL;
     if (same != NULL) {
-      CKPT_TRY(add_tied(plan, from, same, tensor, err));
+      CKPT_TRY(ckpt_plan_add_equal(plan, from, same, tensor, err));
       continue;
     }
     ckpt_expr *expr = NULL;
@@ -514,7 +502,10 @@ static ckpt_status choose_from(const ckpt_index **from, ckpt_plan *plan, const c
     *from = ckpt_index_as_stored(request->from);
     return CKPT_OK;
   }
-  if (plan->dialect == NULL) CKPT_TRY(ckpt_dialect_to_gguf(&plan->dialect, request->from, &options, err));
+  if (plan->dialect == NULL) {
+    CKPT_TRY(ckpt_dialect_to_gguf(&plan->dialect, request->from, &options, err));
+    CKPT_TRY(ckpt_plan_add_equal_ties(plan, request->from, err)); /* GGUF has one of them */
+  }
   *from = plan->dialect;
   return CKPT_OK;
 }

@@ -9,6 +9,7 @@
 #include "libckpt/index/arch.h"
 #include "libckpt/index/masters.h"
 #include "libckpt/index/name_table.h"
+#include "libckpt/plan/equal.h"
 #include "libckpt/recipe/convert/convert.h"
 #include "libckpt/recipe/convert/receipt.h"
 #include "libckpt/run/run.h"
@@ -127,26 +128,14 @@ static ckpt_status discard_rows(ckpt_plan *plan, const ckpt_run_options *run, ck
   return CKPT_OK;
 }
 
-/* A second copy that was left out because the config ties it has the bytes of the first, or nothing is written. */
-static ckpt_status check_ties(const ckpt_plan *plan, const ckpt_index *from, ckpt_error *err) {
-  for (uint32_t i = 0; i < plan->n_rows; i++) {
-    const ckpt_row *row = &plan->rows[i];
-    if (row->must_equal == 0) continue;
-    const ckpt_row *kept = &plan->rows[row->must_equal - 1];
-    if (memcmp(&row->digest, &kept->digest, sizeof row->digest) != 0)
-      return ckpt_advise_value(ckpt_fail(err, CKPT_EDIFFERENT, from->path, row->name,
-                                         "differs from %s, to which config.json ties it", kept->name),
-                               err, "%exclude=$ keeps the other for both", row->name);
-  }
-  return CKPT_OK;
-}
-
 /* What follows the plan's own phases: what the outputs are called by, and the receipt. The last look at the flag: once
  * the ranks have agreed on this phase, the outputs are published. */
 static ckpt_status finish_phase(ckpt_plan *plan, const ckpt_convert_request *request, const ckpt_run_options *run,
                                 ckpt_sink *receipt, ckpt_error *err) {
   ckpt_plan_drop_work(plan); /* what is opened again for its digest takes no more than that */
-  CKPT_TRY(check_ties(plan, request->from, err));
+  const char *advice =
+      plan->dialect == NULL ? "%exclude=$ keeps the other for both" : NULL; /* GGUF's names go by others */
+  CKPT_TRY(ckpt_plan_check_equal(plan, request->from->path, advice, err));
   CKPT_TRY(digest_outputs(plan, request->keeps_names, err));
   if (receipt != NULL) CKPT_TRY(ckpt_receipt_write(plan, request, receipt, err));
   return ckpt_check_cancel(run, "cancelled; nothing was written", err);
