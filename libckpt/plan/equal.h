@@ -12,7 +12,7 @@ ckpt_status ckpt_plan_add_equal(ckpt_plan *plan, const ckpt_index *from, const c
 /* The same for every tie of an index of which both sides are stored, in one shape and dtype. */
 ckpt_status ckpt_plan_add_equal_ties(ckpt_plan *plan, const ckpt_index *from, ckpt_error *err);
 
-/* After the run: EDIFFERENT, naming the copy in the file or folder at path, where one is none. advice: NULL or what
+/* After the run: EDIFFERENT where one differs, with its name and the path of its file or folder. advice: NULL or what
  * helps (ckpt_advise_value with the copy's name). */
 ckpt_status ckpt_plan_check_equal(const ckpt_plan *plan, const char *path, const char *advice, ckpt_error *err);
 
