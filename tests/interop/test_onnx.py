@@ -499,4 +499,33 @@ def test_tuned_weights_in_exported_graphs(folder):
         assert np.abs(found - wanted).max() < 1e-5 * np.abs(wanted).max(), kind
 
 
+def test_folded_norms_are_not_refilled(folder):
+    """An exporter may fold a norm into the weight before it, or its statistics into constants of other shapes."""
+    command.need("torch", "onnxscript", "safetensors")
+    import torch
+    from safetensors.torch import save_file
+
+    class Norm(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a = torch.nn.Linear(6, 6)
+            self.register_buffer("running_mean", torch.randn(6))
+            self.register_buffer("running_var", torch.rand(6) + 0.5)
+
+        def forward(self, x):
+            return self.a((x - self.running_mean.view(1, 6, 1).squeeze(-1)) / self.running_var[None])
+
+    folded = torch.nn.Sequential(torch.nn.Conv1d(3, 4, 2), torch.nn.BatchNorm1d(4, affine=False)).eval()
+    folded[1].running_var.fill_(2)
+    kinds = {"folded": (folded, torch.randn(1, 3, 8), {"dynamo": True, "external_data": False}),
+             "constants": (Norm().eval(), torch.randn(1, 6), {"dynamo": False})}
+    for kind, (model, example, options) in kinds.items():
+        graph, weights, out = (os.path.join(folder, kind + end) for end in (".onnx", ".safetensors", ".out.onnx"))
+        torch.onnx.export(model, (example,), graph, **options)
+        save_file(model.state_dict(), weights)
+        for more in ([], ["--graph-weights", weights]):
+            ckpt("convert", weights, "--graph", graph, *more, "-o", out, status=1)
+            assert not os.path.exists(out), (kind, more)
+
+
 command.main(globals())

@@ -7,6 +7,7 @@
 
 #include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
+#include "libckpt/base/text.h"
 #include "libckpt/index/arch.h"
 #include "libckpt/recipe/convert/graph_match.h"
 #include "libckpt/recipe/quantize/quantized.h"
@@ -157,6 +158,11 @@ static ckpt_status take_missing(ckpt_output *output, const ckpt_index *graph, co
                                           : "%partial keeps them");
 }
 
+/* Whether a buffer was learned: without a place in the graph, its old values are in other constants of it. */
+static bool is_learned(const char *name) {
+  return ckpt_text_ends(name, "running_mean") || ckpt_text_ends(name, "running_var");
+}
+
 /* Parameters of the input that the graph has no place for: the same. */
 static ckpt_status take_extra(ckpt_output *output, const offers *o, const ckpt_index *from,
                               const ckpt_graph_request *request, ckpt_error *err) {
@@ -165,7 +171,7 @@ static ckpt_status take_extra(ckpt_output *output, const offers *o, const ckpt_i
   for (uint32_t i = 0; i < from->n_tensors; i++) {
     const ckpt_tensor *tensor = &from->tensors[i];
     if (!o->is_selected[i] || o->is_used[i] || is_tied_to_used(from, o, i)) continue;
-    if (tensor->role != CKPT_ROLE_PARAMETER || ckpt_tensor_is_buffer(tensor)) {
+    if ((tensor->role != CKPT_ROLE_PARAMETER || ckpt_tensor_is_buffer(tensor)) && !is_learned(tensor->name)) {
       ckpt_name_list_add(&buffers, tensor->name);
       continue;
     }
@@ -206,15 +212,24 @@ static ckpt_status find_origins(ckpt_graph_origin *origins, const ckpt_index *gr
   if (old == NULL) return CKPT_OK;
   bool *open = ckpt_arena_array(arena, (size_t)graph->n_tensors + 1, sizeof *open);
   bool *is_used = ckpt_arena_array(arena, (size_t)old->n_tensors + 1, sizeof *is_used);
+  bool *named = ckpt_arena_array(arena, (size_t)graph->n_tensors + 1, sizeof *named);
   CKPT_TRY_ALLOC(open, err);
+  CKPT_TRY_ALLOC(named, err);
   CKPT_TRY_ALLOC(is_used, err);
   memset(is_used, 0, old->n_tensors * sizeof *is_used);
   for (uint32_t i = 0; i < graph->n_tensors; i++) {
     const ckpt_tensor *place = &graph->tensors[i], *same = ckpt_index_find(old, place->name);
-    const bool is_named = find_offer(o, place->name) != NULL;
+    const bool is_named = named[i] = find_offer(o, place->name) != NULL;
     open[i] = !is_named && is_parameter(place, old) && ckpt_dtype_is_float((ckpt_dtype)place->dtype);
     if (is_named && same != NULL) is_used[same - old->tensors] = true;
   }
+  const ckpt_tensor *differing;
+  CKPT_TRY(ckpt_graph_check_named(&differing, graph, named, old, err));
+  if (differing != NULL)
+    return ckpt_fail(err, CKPT_EDIFFERENT, graph->path, differing->name,
+                     "is not that of %s: its exporter made it of several (a norm folded into a weight), or exported "
+                     "another checkpoint, so new values would compute something else",
+                     old->path);
   return ckpt_graph_match(origins, graph, open, old, is_used, err);
 }
 

@@ -114,3 +114,52 @@ done:
   free(m.candidates);
   return status;
 }
+
+/* The rows of a place and of the tensor of its name. */
+typedef struct named_pair {
+  const ckpt_tensor *place;
+  uint32_t row, other;
+} named_pair;
+
+/* Adds the rows of those that can be equal; *differing: the first that cannot. */
+static ckpt_status add_named(ckpt_plan *plan, named_pair *pairs, uint32_t *n_pairs, const ckpt_tensor **differing,
+                             const ckpt_index *graph, const bool *is_named, const ckpt_index *checkpoint,
+                             ckpt_error *err) {
+  for (uint32_t i = 0; i < graph->n_tensors && *differing == NULL; i++) {
+    const ckpt_tensor *place = &graph->tensors[i], *same = ckpt_index_find(checkpoint, place->name);
+    ckpt_expr *expr;
+    if (!is_named[i] || same == NULL || !ckpt_dtype_is_float((ckpt_dtype)place->dtype)) continue;
+    named_pair *pair = &pairs[(*n_pairs)++];
+    pair->place = place;
+    if (!ckpt_tensor_same_shape(place, same) || !ckpt_dtype_is_float((ckpt_dtype)same->dtype)) {
+      *differing = place;
+      return CKPT_OK;
+    }
+    CKPT_TRY(ckpt_expr_read(&expr, plan, graph, place, err));
+    CKPT_TRY(ckpt_plan_add_like(plan, CKPT_NO_SINK, place->name, expr, place, &pair->row, err));
+    CKPT_TRY(ckpt_expr_read(&expr, plan, checkpoint, same, err));
+    if (expr->dtype != place->dtype) CKPT_TRY(ckpt_expr_cast(&expr, plan, expr, (ckpt_dtype)place->dtype, err));
+    CKPT_TRY(ckpt_plan_add_like(plan, CKPT_NO_SINK, place->name, expr, place, &pair->other, err));
+  }
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_graph_check_named(const ckpt_tensor **differing, const ckpt_index *graph, const bool *is_named,
+                                   const ckpt_index *checkpoint, ckpt_error *err) {
+  ckpt_plan *plan = NULL;
+  ckpt_status status;
+  uint32_t n = 0;
+  *differing = NULL;
+  named_pair *pairs = calloc((size_t)graph->n_tensors + 1, sizeof *pairs);
+  CKPT_TRY_ALLOC(pairs, err);
+  CKPT_TRY_GOTO(ckpt_plan_new(&plan, err));
+  CKPT_TRY_GOTO(add_named(plan, pairs, &n, differing, graph, is_named, checkpoint, err));
+  if (*differing == NULL) CKPT_TRY_GOTO(ckpt_plan_run(plan, NULL, err));
+  for (uint32_t i = 0; i < n && *differing == NULL; i++)
+    if (memcmp(&plan->rows[pairs[i].row].digest, &plan->rows[pairs[i].other].digest, sizeof(ckpt_digest)) != 0)
+      *differing = pairs[i].place;
+done:
+  ckpt_plan_free(plan);
+  free(pairs);
+  return status;
+}

@@ -17,4 +17,10 @@ typedef struct ckpt_graph_origin {
 ckpt_status ckpt_graph_match(ckpt_graph_origin *origins, const ckpt_index *graph, const bool *open,
                              const ckpt_index *checkpoint, const bool *is_used, ckpt_error *err);
 
+/* Compares tensors of the graph with those of the checkpoint that have their names, where is_named: folded constants
+ * keep the name of the weight that they were made of. *differing: the first in another shape or with other values, cast
+ * as above; NULL: none. Fails as ckpt_plan_run. */
+ckpt_status ckpt_graph_check_named(const ckpt_tensor **differing, const ckpt_index *graph, const bool *is_named,
+                                   const ckpt_index *checkpoint, ckpt_error *err);
+
 #endif
