@@ -201,6 +201,25 @@ static ckpt_status say_cast_states(ckpt_output *output, const ckpt_name_list *st
   return ckpt_index_note_is(output->described, CKPT_NOTE_DOUBT, NULL, err);
 }
 
+/* Whether a tensor is what a rank other than the first has of a parameter: NAME@R beside NAME, with other values. */
+static bool is_of_another_rank(const ckpt_index *from, const ckpt_tensor *tensor, ckpt_arena *arena) {
+  const char *at = strrchr(tensor->name, '@');
+  if (at == NULL || at[1] == '\0' || at[1 + strspn(at + 1, "0123456789")] != '\0' || !ckpt_caps_of(from).items ||
+      tensor->role != CKPT_ROLE_PARAMETER || !ckpt_dtype_is_float((ckpt_dtype)tensor->dtype))
+    return false;
+  const char *name = ckpt_arena_printf(arena, "%.*s", (int)(at - tensor->name), tensor->name);
+  return name != NULL && ckpt_index_find(from, name) != NULL;
+}
+
+/* A model has one of each. A training state keeps them all, as the ranks do. */
+static ckpt_status refuse_drift(const ckpt_index *from, const ckpt_tensor *tensor, const ckpt_format *format,
+                                ckpt_arena *arena, ckpt_error *err) {
+  if (format->caps.training_state || !is_of_another_rank(from, tensor, arena)) return CKPT_OK;
+  return ckpt_advise(ckpt_fail(err, CKPT_EDIFFERENT, NULL, NULL,
+                               "has other values than the first rank's: the ranks have drifted, and a model has one"),
+                     err, "%exclude=*@* takes the first rank's");
+}
+
 static ckpt_status add_rows(ckpt_plan *plan, uint32_t sink, const ckpt_index *from, ckpt_selection *selection,
                             bool is_quantized, totals *t, ckpt_error *err) {
   const ckpt_quantize_decisions *quantized = plan->outputs[sink].quantized;
@@ -216,6 +235,7 @@ static ckpt_status add_rows(ckpt_plan *plan, uint32_t sink, const ckpt_index *fr
     if (goes_in_file(from, tensor, format)) continue;
     ckpt_status status = ckpt_selection_take(selection, tensor, &plan->arena, &selected, err);
     if (status == CKPT_OK && selected.name == NULL) continue;
+    if (status == CKPT_OK) status = refuse_drift(from, tensor, format, &plan->arena, err);
     const ckpt_tensor *same = status == CKPT_OK && t->drops_ties ? tied_to(from, tensor) : NULL;
     if (same != NULL) {
       CKPT_TRY(ckpt_plan_add_equal(plan, from, same, tensor, err));

@@ -46,3 +46,25 @@ for path in glob.glob("no-sums/*.distcp"):
 END
 ckpt verify no-sums | grep bytes
 ckpt diff no-sums rank-local --include all --quiet
+# Weights that drifted: a training state keeps what each rank has, a model has one.
+cp -r "$DATA/dcp/rank-equal" drifted && chmod -R u+w drifted
+python3 - << 'END'
+import glob
+for path in glob.glob("drifted/*.distcp"):
+    data = bytearray(open(path, "rb").read())
+    for begin, crc in ((b"PK\x03\x04", 14), (b"PK\x07\x08", 4), (b"PK\x01\x02", 16)):
+        at = data.find(begin)
+        while at >= 0:
+            data[at + crc:at + crc + 4] = bytes(4)
+            at = data.find(begin, at + 1)
+    if path.endswith("__1_0.distcp"):
+        at = data.index(b"archive/data/0")
+        data[at + 14 + int.from_bytes(data[at - 2:at], "little")] ^= 1
+    open(path, "wb").write(data)
+END
+ckpt ls drifted 2>&1
+for output in model.safetensors folder state.pt; do
+  ckpt convert drifted -o $output 2>&1 | grep -v 'peak memory'
+done
+ckpt convert drifted -o model.safetensors --exclude '*@*' 2>&1 | grep -v 'peak memory'
+ckpt ls state.pt
