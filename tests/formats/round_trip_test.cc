@@ -5,7 +5,7 @@
 #include <map>
 
 #include "tests/formats/reshard_testing.h"
-#include "tests/thorough.h"
+#include "tests/build.h"
 
 extern "C" {
 #include "libckpt/codec/torch/state/state.h"

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/build.h"
 #include "tests/libckpt/io/folder.h"
 
 namespace {
@@ -44,7 +45,7 @@ class Writing : public testing::Test {
       for (auto &word : words) argv.push_back(word.data());
       argv.push_back(nullptr);
       for (int signal : {SIGINT, SIGTERM, SIGHUP}) ::signal(signal, SIG_DFL);
-      std::string path = CKPT_BINARY_DIR "/bin:" + std::string(getenv("PATH"));
+      std::string path = binary_dir() + "/bin:" + getenv("PATH");
       setenv("PATH", path.c_str(), 1);
       int log = chdir(folder_.c_str()) == 0 ? open("log", O_WRONLY | O_CREAT | O_TRUNC, 0600) : -1;
       dup2(log, 1);

@@ -3,6 +3,7 @@
 #include <ctime>
 #include <set>
 
+#include "tests/build.h"
 #include "tests/formats/torch/torch_testing.h"
 
 extern "C" {
@@ -424,7 +425,7 @@ TEST_F(Renamed, WhatGoesIsNamed) {
 
 // One tensor under very many keys is written in time that is linear in them, its names changed or not.
 TEST_F(Renamed, ManyNamesOfOneTensor) {
-  const int n = CKPT_IS_SANITIZED ? 50000 : 150000;  // there each step takes longer
+  const int n = is_sanitized() ? 50000 : 150000;  // there each step takes longer
   IndexPointer index{nullptr, ckpt_index_free};
   {
     Flat flat;
@@ -449,7 +450,7 @@ TEST_F(Renamed, ManyNamesOfOneTensor) {
   const clock_t started = clock(); /* of this process: the machine may be busy */
   EXPECT_NE(Object(folder_ / "many.pt", {nullptr}).find("k000001"), std::string::npos);
   Object(folder_ / "many.pt", {"s/^k/l/", nullptr});
-  EXPECT_TRUE(Has("l000000") && Has(CKPT_IS_SANITIZED ? "l049999" : "l149999"));
+  EXPECT_TRUE(Has("l000000") && Has(is_sanitized() ? "l049999" : "l149999"));
   EXPECT_LT((clock() - started) / CLOCKS_PER_SEC, 100); /* a loop over pairs of names takes hours */
 }
 

@@ -16,7 +16,7 @@ extern "C" {
 #include "libckpt/base/dtype.h"
 }
 #include "tests/kernels/quant/quant_inputs.h"
-#include "tests/thorough.h"
+#include "tests/build.h"
 
 namespace {
 

@@ -13,7 +13,7 @@ extern "C" {
 #include "kernels/cpu/tape/tape.h"
 }
 
-#include "tests/thorough.h"
+#include "tests/build.h"
 
 namespace {
 

@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/build.h"
 #include "tests/libckpt/io/folder.h"
 
 namespace {
@@ -10,8 +11,8 @@ namespace {
 class Fault : public testing::TestWithParam<bool> {
  protected:
   void SetUp() override {
-    if (CKPT_IS_SANITIZED) GTEST_SKIP() << "a sanitizer's allocator cannot be replaced";
-    if (access(CKPT_BINARY_DIR "/bin/fault.so", R_OK) != 0) GTEST_SKIP() << "fault.so is not built";
+    if (is_sanitized()) GTEST_SKIP() << "a sanitizer's allocator cannot be replaced";
+    if (access((binary_dir() + "/bin/fault.so").c_str(), R_OK) != 0) GTEST_SKIP() << "fault.so is not built";
     for (const auto &[name, bytes] : files_) folder_.write("in/" + name, bytes);
     folder_.make("work");
   }
@@ -19,7 +20,7 @@ class Fault : public testing::TestWithParam<bool> {
   // Runs the copy with a fault; true when it ended well. is_hit says whether the fault was reached.
   bool copy(const std::string &fault, bool *is_hit) {
     std::string command = "CKPT_FAULT=" + fault + " CKPT_FAULT_REPORT=" + (folder_ / "report") +
-                          " LD_PRELOAD=" CKPT_BINARY_DIR "/bin/fault.so " CKPT_BINARY_DIR "/bin/fault_copy " +
+                          " LD_PRELOAD=" + binary_dir() + "/bin/fault.so " + binary_dir() + "/bin/fault_copy " +
                           (folder_ / "in") + " " + (folder_ / "work/out") + (is_replacing_ ? " 1" : " 0");
     for (const auto &file : files_) command += " " + file.first;
     int status = system((command + " 2> " + (folder_ / "message")).c_str());

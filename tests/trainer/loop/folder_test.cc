@@ -8,6 +8,8 @@
 #include <sstream>
 #include <string>
 
+#include "tests/build.h"
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -34,8 +36,8 @@ class Folder : public testing::Test {
 
   // A short run in this folder; its exit status, and in said_ what it said.
   int train(const std::string &words, const std::string &model = data_folder + "llama") {
-    const std::string command = "cd " + folder_.string() + " && " + CKPT_BINARY_DIR + "/bin/ckpt-train --model " +
-                                model + " --data " + data_folder + "rows.jsonl --threads 1 --max_steps 2 --quiet " +
+    const std::string command = "cd " + folder_.string() + " && " + binary_dir() + "/bin/ckpt-train --model " + model +
+                                " --data " + data_folder + "rows.jsonl --threads 1 --max_steps 2 --quiet " +
                                 "--per_device_train_batch_size 4 " + words + " >stdout 2>stderr";
     const int status = std::system(command.c_str());
     said_ = text("stderr");

@@ -18,6 +18,8 @@ extern "C" {
 #include "libckpt/ckpt.h"
 }
 
+#include "tests/build.h"
+
 namespace training {
 
 namespace fs = std::filesystem;
@@ -42,8 +44,7 @@ class Train : public testing::Test {
 
   Outcome run(const std::string &words) {
     const std::string said = at("stderr");
-    const std::string command =
-        std::string(CKPT_BINARY_DIR) + "/bin/ckpt-train " + words + " >" + at("stdout") + " 2>" + said;
+    const std::string command = binary_dir() + "/bin/ckpt-train " + words + " >" + at("stdout") + " 2>" + said;
     const int status = std::system(command.c_str());
     std::ifstream file(said);
     std::stringstream text;

@@ -1,6 +1,6 @@
 // Whole runs of ckpt-train on tiny models: ranks and stages, resuming, what is kept and removed, and what a run
 // refuses. The Trainer's curves: curves_test.cc.
-#include "tests/thorough.h"
+#include "tests/build.h"
 #include "tests/trainer/loop/train_case.h"
 
 namespace {
@@ -359,7 +359,7 @@ TEST_F(Train, SavesAndStopsWhenAsked) {
     const std::string resume = fs::exists(at("run")) ? " --resume last" : "";
     const std::string log = at("run/log.jsonl");  // it has grown: the run has begun
     const std::string script = "bash -c 'touch -a " + at("before") + "; cp " + log + " " + at("before") +
-                               " 2>/dev/null; " + CKPT_BINARY_DIR + "/bin/ckpt-train " + command + resume +
+                               " 2>/dev/null; " + binary_dir() + "/bin/ckpt-train " + command + resume +
                                " & pid=$!; for i in {1..600}; do cmp -s " + log + " " + at("before") + " || [ ! -s " +
                                log + " ] || break; sleep 0.05; done; kill -" + signal + " $pid; wait $pid'";
     const int status = std::system(script.c_str());
@@ -649,7 +649,7 @@ TEST_F(Train, ARankThatFailsEndsAll) {
 
 // No file may have more than 2 KiB: lines of the log that do not fit are left out whole, and training goes on.
 TEST_F(Train, ALogThatCannotBeWrittenIsSaid) {
-  const std::string script = "bash -c 'ulimit -f 2; trap \"\" XFSZ; exec " CKPT_BINARY_DIR "/bin/ckpt-train --model " +
+  const std::string script = "bash -c 'ulimit -f 2; trap \"\" XFSZ; exec " + binary_dir() + "/bin/ckpt-train --model " +
                              data_folder + "llama --data " + data_folder + "rows.jsonl -o " + at("run") +
                              " --max_steps 12 --quiet --save_strategy no' 2>" + at("stderr");
   const int status = std::system(script.c_str());
