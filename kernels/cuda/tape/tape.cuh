@@ -28,6 +28,17 @@ extern "C" {
   type *name = (type *)ckpt_shared_bytes
 #endif
 
+/* Of functions and loops that work on arrays in registers. */
+#if defined(__CUDACC__)
+#define CKPT_INLINE __forceinline__
+#define CKPT_UNROLL _Pragma("unroll")
+#define CKPT_ROLL _Pragma("unroll 1")
+#else
+#define CKPT_INLINE inline
+#define CKPT_UNROLL
+#define CKPT_ROLL
+#endif
+
 /* What is used of cuBLASLt. */
 typedef struct ckpt_cublas {
   decltype(&cublasLtCreate) create;
@@ -54,6 +65,8 @@ typedef struct ckpt_cuda {
   cublasLtHandle_t cublas;
   void *workspace;               /* CKPT_CUDA_WORKSPACE bytes, of products */
   uint8_t *levels[CKPT_N_GRIDS]; /* of block types, from the first time that one is read */
+  float *deltas;                 /* of attention_backward, as many as the largest call had */
+  size_t n_deltas;
   cudaError_t error;
   const char *failed; /* what failed first */
 } ckpt_cuda;

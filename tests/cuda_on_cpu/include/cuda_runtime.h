@@ -17,11 +17,16 @@
 #define __global__
 #define __device__
 #define __host__
+#define __launch_bounds__(n_threads, n_blocks)
 #define CKPT_SHARED(type, name) type *name = static_cast<type *>(cuda_on_cpu::SharedMemory(sizeof(type)))
 
 struct dim3 {
   unsigned x, y, z;
   dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
+};
+
+struct alignas(16) float4 {
+  float x, y, z, w;
 };
 
 extern dim3 threadIdx, blockIdx, blockDim, gridDim;
