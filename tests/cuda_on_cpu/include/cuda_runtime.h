@@ -148,6 +148,8 @@ inline unsigned __ballot_sync(unsigned mask, int predicate) { return cuda_on_cpu
 inline int __any_sync(unsigned mask, int predicate) { return cuda_on_cpu::Vote(mask, predicate != 0) != 0; }
 inline int __all_sync(unsigned mask, int predicate) { return cuda_on_cpu::Vote(mask, predicate != 0) == mask; }
 
+inline int __ffs(int bits) { return __builtin_ffs(bits); }
+
 // A fiber gives way at barriers and exchanges alone, so these are whole.
 template <class T>
 T atomicAdd(T *at, T value) {
