@@ -125,7 +125,7 @@ Floats Loss(Machine &m, size_t rows, size_t width) {
   Floats logits = Normal(n, 1, 4), out;
   std::vector<int32_t> targets = Below(rows, (int32_t)width, 2);
   if (rows > 3) targets[3] = -100;
-  if (width == 300) logits[5] = NAN, logits[301] = INFINITY, logits[602] = -INFINITY;
+  if (width == 300 && rows > 2) logits[5] = NAN, logits[301] = INFINITY, logits[602] = -INFINITY;
   for (const double smoothing : {0.0, 0.1})
     for (bool has_gradient : {false, true}) {
       float *x = m.Put(logits), *p = m.Put(Floats(rows, 7));
@@ -162,6 +162,7 @@ struct AttentionCase {
   size_t rows, length, heads, kv_heads, width, window;
   bool has_documents, has_mask, adds, is_packed;
   double dropout = 0;
+  bool is_odd = false;
 };
 
 Floats Attention(Machine &m, const AttentionCase &c) {
@@ -173,7 +174,9 @@ Floats Attention(Machine &m, const AttentionCase &c) {
   for (size_t t = 0; t < std::min(c.length, (size_t)3); t++) mask[t] = 0;
   ckpt_attention_args a = {};
   Floats out;
-  float *values = m.Put(Normal(tokens * stride, 1)), *gradients = m.Put(Normal(tokens * stride, 2));
+  Floats odd = Normal(tokens * stride, 1);
+  for (size_t i = 0; c.is_odd && i < 10; i++) odd[i * odd.size() / 10 + i * 7] = kOdd[i];
+  float *values = m.Put(odd), *gradients = m.Put(Normal(tokens * stride, 2));
   a.q = values, a.k = values + q_width, a.v = values + q_width + kv_width;
   a.d_q = gradients, a.d_k = gradients + q_width, a.d_v = gradients + q_width + kv_width;
   a.q_stride = a.k_stride = a.v_stride = stride, a.o_stride = q_width;
@@ -223,17 +226,22 @@ Floats Blocks(Machine &m, ckpt_dtype dtype) {
 void AddRows(std::vector<Case> &all) {
   for (size_t width : {1, 15, 16, 17, 64, 300})
     for (int flags = 0; flags < 4; flags++) {
-      const NormCase c = {(size_t)(width == 64 ? 19 : 5), width, (flags & 1) != 0, (flags & 2) != 0, width % 2 == 0};
-      all.push_back(
-          {"Norm" + std::to_string(width) + "x" + std::to_string(flags), [c](Machine &m) { return Norms(m, c); }});
+      const NormCase c = {(size_t)(width == 64   ? 19
+                                   : width == 17 ? 75
+                                                 : 5),
+                          width, (flags & 1) != 0, (flags & 2) != 0, width % 2 == 0};
+      all.push_back({"Norm" + std::to_string(width) + "x" + std::to_string(flags),
+                     [c](Machine &m) { return Norms(m, c); }, width == 17});
     }
   for (size_t width : {1, 7, 64, 300})
-    for (size_t rows : {1, 9, 20}) {
+    for (size_t rows : {1, 9, 20, 300}) {
       const std::string name = std::to_string(rows) + "x" + std::to_string(width);
-      all.push_back(
-          {"EmbeddingAndBias" + name, [=](Machine &m) { return EmbeddingAndBias(m, rows, width, rows != 9); }});
-      all.push_back({"Loss" + name, [=](Machine &m) { return Loss(m, rows, width); }});
+      all.push_back({"EmbeddingAndBias" + name, [=](Machine &m) { return EmbeddingAndBias(m, rows, width, rows != 9); },
+                     rows == 300 && width == 64});
+      if (rows < 300)
+        all.push_back({"Loss" + name, [=](Machine &m) { return Loss(m, rows, width); }, rows == 9 && width == 300});
     }
+  all.push_back({"LossOfParts", [](Machine &m) { return Loss(m, 2, 3 * 2048 + 21); }, true});
 }
 
 }  // namespace
@@ -255,10 +263,22 @@ std::vector<Case> All() {
   all.push_back({"Blocks_" #name, [](Machine &m) { return Blocks(m, CKPT_##dtype); }});
 #include "kernels/ref/quant/read.def"
 #undef CKPT_READ
-  const AttentionCase attention[] = {
-      {1, 1, 1, 1, 8, 0, false, false, false, false},       {2, 70, 2, 1, 16, 0, false, true, true, false},
-      {1, 67, 2, 2, 33, 0, true, false, false, false, 0.3}, {1, 68, 4, 2, 20, 9, false, false, true, true},
-      {1, 64, 1, 1, 64, 64, true, true, false, true, 0.5},  {2, 66, 2, 1, 256, 40, true, true, false, false}};
+  const AttentionCase attention[] = {{1, 1, 1, 1, 8, 0, false, false, false, false},
+                                     {2, 70, 2, 1, 16, 0, false, true, true, false},
+                                     {1, 67, 2, 2, 33, 0, true, false, false, false, 0.3},
+                                     {1, 68, 4, 2, 20, 9, false, false, true, true},
+                                     {1, 64, 1, 1, 64, 64, true, true, false, true, 0.5},
+                                     {2, 66, 2, 1, 256, 40, true, true, false, false},
+                                     {1, 63, 2, 1, 4, 0, false, false, true, false},
+                                     {1, 65, 3, 1, 5, 0, true, false, false, true},
+                                     {1, 130, 2, 1, 64, 0, false, false, true, true},
+                                     {1, 130, 2, 1, 80, 70, false, true, false, false, 0.2},
+                                     {1, 130, 2, 2, 128, 64, false, false, true, false},
+                                     {1, 130, 1, 1, 256, 100, false, false, true, true, 0.1},
+                                     {1, 129, 1, 1, 63, 1, false, false, false, false},
+                                     {1, 65, 3, 1, 130, 0, false, false, false, true},
+                                     {1, 130, 2, 1, 66, 0, true, true, true, true, 0, true},
+                                     {1, 130, 2, 2, 64, 0, false, false, false, true, 0, true}};
   for (size_t i = 0; i < sizeof attention / sizeof *attention; i++) {
     const AttentionCase c = attention[i];
     all.push_back({"Attention" + std::to_string(i), [c](Machine &m) { return Attention(m, c); }, i == 1});

@@ -142,7 +142,7 @@ TEST(CudaDevice, NoMemoryIsSaidAndReleased) {
   tape::Index weights(tape::DataFolder() + "llama");
   tape::Model model(tape::FileText(tape::DataFolder() + "llama/config.json"), false);
   const size_t before = control.n_allocated;
-  for (size_t limit : {size_t(1) << 20, size_t(4) << 20, (size_t(4) << 20) + 1000}) {
+  for (size_t limit : {size_t(1) << 20, size_t(32) << 20, (size_t(32) << 20) + 1000}) {
     control.limit = before + limit;
     ckpt_error err = {};
     ckpt_runner_options with = {};

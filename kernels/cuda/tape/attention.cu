@@ -1,169 +1,137 @@
-/* attention.cu - attention in a first form: a block of threads for each query, and for each key where gradients of keys
- * and values are made. No scores leave shared memory.
- *
- * A thread computes the pair of its query and key, then adds up the head's columns that are its own. Sums keep the
- * order of kernels/ref/tape/attention.h: keys of a query, and queries of a key, as they follow each other. */
-#include "kernels/cuda/tape/tape.cuh"
+/* attention.cu - attention: a block of threads for 64 queries of a head, the softmax corrected as keys come. No scores
+ * leave shared memory. Tiles, and the order of sums: attention_tile.cuh. */
+#include "kernels/cuda/tape/attention_tile.cuh"
 
-enum { THREADS = BLOCK, COLUMNS = CKPT_MAX_HEAD_WIDTH / THREADS /* of a thread */ };
-
-typedef struct query_shared {
-  float q[CKPT_MAX_HEAD_WIDTH];
-  float scores[BLOCK], weights[BLOCK], greatest[THREADS / 32]; /* weights: scores after dropout */
-} query_shared;
-
-/* Query, or key, `part % length` of a head, `part / length`. */
-static __device__ attention_at at_part(const ckpt_attention_args *a, size_t part, size_t n_heads) {
-  attention_at at;
-  at.row = part / a->length / n_heads;
-  at.head = part / a->length % n_heads;
-  at.kv_head = n_heads == a->n_kv_heads ? at.head : at.head / (a->n_heads / a->n_kv_heads);
-  at.first = at.row * a->length;
-  return at;
+/* Scores to shared memory; -infinity where a query does not see a key, or one of them is past the end. */
+static __device__ CKPT_INLINE void put_scores(const ckpt_attention_args *a, const tile_part *p, size_t key,
+                                              tile_shared *s, const float sums[OWN_ROWS][OTHERS]) {
+  const tile_pair t = {p->own, key, false};
+  const pair_bits seen = seen_pairs(a, &p->at, &t);
+  CKPT_UNROLL for (int i = 0; i < OWN_ROWS; i++) CKPT_UNROLL for (int j = 0; j < OTHERS; j++)
+      s->pairs[own_of(i)][other_of(j)] = has_pair(seen, i, j) ? sums[i][j] * (float)a->scale : -REAL_INFINITY;
 }
 
-/* The greatest of all threads' scores; a NaN is passed over. */
-static __device__ float greatest_of(query_shared *s, float score) {
-  float greatest = score > -REAL_INFINITY ? score : -REAL_INFINITY;
-  for (int distance = 16; distance > 0; distance /= 2) {
-    const float other = __shfl_xor_sync(0xffffffffU, greatest, distance, 32);
-    greatest = other > greatest ? other : greatest;
+/* ---- the softmax ------------------------------------------------------------------------------------------------- */
+
+/* Two threads have a query, and every other four of its keys each. */
+enum { FOURS = BLOCK / 8 };
+
+/* What a thread knows of its query; the total is the first one's. */
+typedef struct softmax_state {
+  float most, total;
+} softmax_state;
+
+static __device__ inline unsigned softmax_query(void) { return threadIdx.x / 2; }
+static __device__ inline unsigned softmax_key(int i) { return ((unsigned)i * 2 + threadIdx.x % 2) * 4; }
+
+/* The greatest of a query's scores and of `most`; a NaN is passed over. */
+static __device__ CKPT_INLINE float greatest_of(const float scores[FOURS][4], float most) {
+  CKPT_UNROLL for (int i = 0; i < FOURS; i++) CKPT_UNROLL for (int e = 0; e < 4; e++) most =
+      scores[i][e] > most ? scores[i][e] : most;
+  const float other = __shfl_xor_sync(0xffffffffU, most, 1, 32);
+  return other > most ? other : most;
+}
+
+/* Adds up the exponentials of a query in order; keys past the end are zeros. */
+static __device__ CKPT_INLINE float total_of(const tile_shared *s, float total) {
+  float four[4];
+  for (unsigned key = 0; key < BLOCK; key += 4) {
+    read_four(four, &s->pairs[softmax_query()][key]);
+    CKPT_UNROLL for (int e = 0; e < 4; e++) total += four[e];
   }
-  if (threadIdx.x % 32 == 0) s->greatest[threadIdx.x / 32] = greatest;
-  __syncthreads();
-  return s->greatest[0] > s->greatest[1] ? s->greatest[0] : s->greatest[1];
+  return total;
 }
 
-/* Weighs the values of n keys from `key` on into the thread's columns. */
-static __device__ void weigh(const ckpt_attention_args *a, const attention_at *at, const float *scores, size_t key,
-                             size_t n, float correction, float *o) {
-  const float *v = row_at(a->v, at->first + key, a->v_stride, at->kv_head, a->head_width);
-  for (size_t c = 0, d = threadIdx.x; d < a->head_width; c++, d += THREADS) {
-    float sum = o[c] * correction;
-    for (size_t j = 0; j < n; j++) sum = REAL_FMA(scores[j], v[j * a->v_stride + d], sum);
-    o[c] = sum;
+static __device__ CKPT_INLINE void drop(const ckpt_attention_args *a, const tile_part *p, size_t key, tile_shared *s) {
+  float factors[4];
+  CKPT_ROLL for (int i = 0; i < FOURS; i++) {
+    dropout_factors(&a->dropout, p->at.row, p->own + softmax_query(), (key + softmax_key(i)) / 4,
+                    a->dropout.site + (uint32_t)p->at.head, factors);
+    for (unsigned e = 0; e < 4; e++) s->pairs[softmax_query()][softmax_key(i) + e] *= factors[e];
   }
 }
 
-static __device__ void attend(const ckpt_attention_args *a, const attention_at *at, size_t query, query_shared *s) {
-  const float *q = row_at(a->q, at->first + query, a->q_stride, at->head, a->head_width);
-  float o[COLUMNS] = {0}, most = -REAL_INFINITY, total = 0;
-  for (size_t d = threadIdx.x; d < a->head_width; d += THREADS) s->q[d] = q[d];
+/* Scores to weights of values; what earlier sums are corrected by goes into scales. */
+static __device__ CKPT_INLINE void weigh(const ckpt_attention_args *a, const tile_part *p, size_t key, tile_shared *s,
+                                         softmax_state *state) {
+  float scores[FOURS][4];
+  CKPT_UNROLL for (int i = 0; i < FOURS; i++) read_four(scores[i], &s->pairs[softmax_query()][softmax_key(i)]);
+  const float greatest = greatest_of(scores, state->most), base = greatest == -REAL_INFINITY ? 0 : greatest;
+  const float correction = real_exp(state->most - base);
+  state->most = greatest;
+  CKPT_UNROLL for (int i = 0; i < FOURS; i++) CKPT_UNROLL for (int e = 0; e < 4; e++)
+      s->pairs[softmax_query()][softmax_key(i) + (unsigned)e] = real_exp(scores[i][e] - base);
+  __syncwarp();
+  if (threadIdx.x % 2 == 0) {
+    s->scales[softmax_query()] = correction;
+    state->total = total_of(s, state->total * correction);
+  }
+  if (a->dropout.threshold == 0) return;
+  __syncwarp();
+  drop(a, p, key, s);
+}
+
+/* ---- the kernel -------------------------------------------------------------------------------------------------- */
+
+template <int C>
+static __device__ CKPT_INLINE void scale_columns(const tile_shared *s, float columns[OWN_ROWS][4 * C]) {
+  CKPT_UNROLL for (int i = 0; i < OWN_ROWS; i++) {
+    const float correction = s->scales[own_of(i)];
+    CKPT_UNROLL for (int d = 0; d < 4 * C; d++) columns[i][d] *= correction;
+  }
+}
+
+/* Divides by the totals. */
+template <int C>
+static __device__ CKPT_INLINE void finish(const ckpt_attention_args *a, const tile_part *p, tile_shared *s,
+                                          float columns[OWN_ROWS][4 * C], const softmax_state *state) {
+  const tile_rows o = rows_from(a, &p->at, a->o, a->o_stride, p->at.head, p->own);
+  if (threadIdx.x % 2 == 0) s->scales[softmax_query()] = state->total;
   __syncthreads();
-  for (size_t key = first_block(a, query / BLOCK * BLOCK) * BLOCK; key <= query; key += BLOCK) {
-    const size_t n = least(a->length - key, BLOCK), mine = key + threadIdx.x;
-    float score = -REAL_INFINITY;
-    if (threadIdx.x < n && is_visible(a, at, query, mine))
-      score = dot(s->q, row_at(a->k, at->first + mine, a->k_stride, at->kv_head, a->head_width), a->head_width) *
-              (float)a->scale;
-    const float found = greatest_of(s, score), greatest = found > most ? found : most;
-    const float base = greatest == -REAL_INFINITY ? 0 : greatest, correction = real_exp(most - base);
-    most = greatest;
-    const bool drops = a->dropout.threshold != 0 && threadIdx.x < n;
-    s->scores[threadIdx.x] = real_exp(score - base);
-    s->weights[threadIdx.x] = s->scores[threadIdx.x] * (drops ? pair_factor(a, at, query, mine) : 1);
+  if (threadIdx.x % 2 == 0 && softmax_query() < o.n && p->column == 0)
+    ((float *)a->log_sum)[(p->at.first + p->own + softmax_query()) * a->n_heads + p->at.head] =
+        state->total == 0 ? -REAL_INFINITY : state->most + real_log(state->total);
+  CKPT_UNROLL for (int i = 0; i < OWN_ROWS; i++) {
+    const float total = s->scales[own_of(i)];
+    CKPT_UNROLL for (int d = 0; d < 4 * C; d++) columns[i][d] = total == 0 ? 0 : columns[i][d] / total;
+  }
+  end_columns<C>(columns, p, &o, a->head_width);
+}
+
+template <int C>
+static __device__ CKPT_INLINE void attend(const ckpt_attention_args *a, const tile_part *p, tile_shared *s) {
+  const tile_rows q = rows_from(a, &p->at, a->q, a->q_stride, p->at.head, p->own);
+  float columns[OWN_ROWS][4 * C];
+  softmax_state state = {-REAL_INFINITY, 0};
+  begin_columns<C>(columns, p, &q, a->head_width, false);
+  for (size_t key = first_block(a, p->own) * BLOCK; key <= p->own; key += BLOCK) {
+    const tile_rows k = rows_from(a, &p->at, a->k, a->k_stride, p->at.kv_head, key);
+    const tile_rows v = rows_from(a, &p->at, a->v, a->v_stride, p->at.kv_head, key);
+    float sums[OWN_ROWS][OTHERS];
+    make_dots(s, sums, &q, &k, a->head_width);
+    put_scores(a, p, key, s, sums);
     __syncthreads();
-    total *= correction;
-    for (size_t j = 0; j < n; j++) total += s->scores[j];
-    weigh(a, at, s->weights, key, n, correction, o);
+    weigh(a, p, key, s, &state);
+    __syncthreads();
+    scale_columns<C>(s, columns);
+    add_rows<C>(s, columns, &v, p->column, a->head_width);
   }
-  float *to = (float *)row_at(a->o, at->first + query, a->o_stride, at->head, a->head_width);
-  for (size_t c = 0, d = threadIdx.x; d < a->head_width; c++, d += THREADS) to[d] = total == 0 ? 0 : o[c] / total;
-  if (threadIdx.x == 0)
-    ((float *)a->log_sum)[(at->first + query) * a->n_heads + at->head] =
-        total == 0 ? -REAL_INFINITY : most + real_log(total);
+  finish<C>(a, p, s, columns, &state);
 }
 
-static __global__ void attention(ckpt_attention_args a, size_t n) {
-  CKPT_SHARED(query_shared, s);
+template <int C>
+static __global__ void __launch_bounds__(THREADS, 5 - C) attention(ckpt_attention_args a, size_t n) {
+  CKPT_SHARED(tile_shared, s);
   for (size_t part = blockIdx.x; part < n; part += gridDim.x) {
-    const attention_at at = at_part(&a, part, a.n_heads);
-    attend(&a, &at, part % a.length, s);
+    const tile_part p = part_at(&a, part, a.n_heads, true);
+    attend<C>(&a, &p, s);
   }
 }
 
-/* n counts blocks of queries; here queries are what is counted. */
+/* n counts blocks of queries; a wide head has each of them twice. */
 void ckpt_cuda_start_attention(ckpt_cuda *c, const void *args, size_t n) {
   const ckpt_attention_args *a = (const ckpt_attention_args *)args;
-  const size_t n_queries = n == 0 ? 0 : a->n_rows * a->n_heads * a->length;
-  ckpt_cuda_start(c, "attention", attention, *a, n_queries, n_queries, THREADS, sizeof(query_shared));
-}
-
-/* ---- backward ---------------------------------------------------------------------------------------------------- */
-
-typedef struct pair_shared {
-  float p[BLOCK], d_score[BLOCK];
-} pair_shared;
-
-/* A gradient's columns of this thread: what stands there, or zeros. */
-static __device__ void begin_columns(float *columns, const float *from, bool adds, size_t width) {
-  for (size_t c = 0, d = threadIdx.x; d < width; c++, d += THREADS) columns[c] = adds ? from[d] : 0;
-}
-
-static __device__ void end_columns(const float *columns, float *to, size_t width) {
-  for (size_t c = 0, d = threadIdx.x; d < width; c++, d += THREADS) to[d] = columns[c];
-}
-
-/* columns += factors of n rows from `rows` on. */
-static __device__ void add_rows(float *columns, const float *factors, const float *rows, size_t stride, size_t n,
-                                size_t width) {
-  for (size_t c = 0, d = threadIdx.x; d < width; c++, d += THREADS)
-    for (size_t j = 0; j < n; j++) columns[c] = REAL_FMA(factors[j], rows[j * stride + d], columns[c]);
-}
-
-static __global__ void query_gradients(ckpt_attention_args a, size_t n) {
-  CKPT_SHARED(pair_shared, s);
-  for (size_t part = blockIdx.x; part < n; part += gridDim.x) {
-    const attention_at at = at_part(&a, part, a.n_heads);
-    const size_t query = part % a.length, block = query / BLOCK * BLOCK;
-    float *to = (float *)row_at(a.d_q, at.first + query, a.q_stride, at.head, a.head_width), d_q[COLUMNS];
-    begin_columns(d_q, to, a.adds_q, a.head_width);
-    for (size_t key = first_block(&a, block) * BLOCK; key <= block; key += BLOCK) {
-      const size_t count = least(a.length - key, BLOCK);
-      if (threadIdx.x < count) pair_of(&a, &at, query, key + threadIdx.x, &s->p[threadIdx.x], &s->d_score[threadIdx.x]);
-      __syncthreads();
-      add_rows(d_q, s->d_score, row_at(a.k, at.first + key, a.k_stride, at.kv_head, a.head_width), a.k_stride, count,
-               a.head_width);
-      __syncthreads();
-    }
-    end_columns(d_q, to, a.head_width);
-  }
-}
-
-/* Of one key all queries of one head. */
-static __device__ void add_queries(const ckpt_attention_args *a, const attention_at *at, size_t key, pair_shared *s,
-                                   float *d_k, float *d_v) {
-  const size_t own = key / BLOCK * BLOCK, width = a->head_width;
-  for (size_t query = own; query < a->length && first_block(a, query) * BLOCK <= own; query += BLOCK) {
-    const size_t count = least(a->length - query, BLOCK);
-    if (threadIdx.x < count) pair_of(a, at, query + threadIdx.x, key, &s->p[threadIdx.x], &s->d_score[threadIdx.x]);
-    __syncthreads();
-    add_rows(d_v, s->p, row_at(a->d_o, at->first + query, a->o_stride, at->head, width), a->o_stride, count, width);
-    add_rows(d_k, s->d_score, row_at(a->q, at->first + query, a->q_stride, at->head, width), a->q_stride, count, width);
-    __syncthreads();
-  }
-}
-
-static __global__ void key_gradients(ckpt_attention_args a, size_t n) {
-  CKPT_SHARED(pair_shared, s);
-  const size_t group = a.n_heads / a.n_kv_heads;
-  for (size_t part = blockIdx.x; part < n; part += gridDim.x) {
-    attention_at at = at_part(&a, part, a.n_kv_heads);
-    const size_t key = part % a.length, token = at.first + key;
-    float *to_k = (float *)row_at(a.d_k, token, a.k_stride, at.kv_head, a.head_width), d_k[COLUMNS];
-    float *to_v = (float *)row_at(a.d_v, token, a.v_stride, at.kv_head, a.head_width), d_v[COLUMNS];
-    begin_columns(d_k, to_k, a.adds_k, a.head_width);
-    begin_columns(d_v, to_v, a.adds_v, a.head_width);
-    for (at.head = at.kv_head * group; at.head < (at.kv_head + 1) * group; at.head++)
-      add_queries(&a, &at, key, s, d_k, d_v);
-    end_columns(d_k, to_k, a.head_width);
-    end_columns(d_v, to_v, a.head_width);
-  }
-}
-
-void ckpt_cuda_start_attention_backward(ckpt_cuda *c, const void *args, size_t n) {
-  const ckpt_attention_args *a = (const ckpt_attention_args *)args;
-  const size_t n_queries = a->n_rows * a->n_heads * a->length, n_keys = n * a->length;
-  ckpt_cuda_start(c, "attention_backward", query_gradients, *a, n_queries, n_queries, THREADS, sizeof(pair_shared));
-  ckpt_cuda_start(c, "attention_backward", key_gradients, *a, n_keys, n_keys, THREADS, sizeof(pair_shared));
+  const size_t n_parts = n * n_halves(a);
+  ckpt_cuda_start(c, "attention", a->head_width <= COLUMNS ? attention<1> : attention<2>, *a, n_parts, n_parts, THREADS,
+                  sizeof(tile_shared));
 }

@@ -61,27 +61,62 @@ static cublasStatus_t prefer(product *p, const ckpt_gemm *g) {
   return s;
 }
 
-static cublasStatus_t multiply(product *p, ckpt_cuda *c, const ckpt_gemm *g) {
-  const float alpha = (float)g->alpha, beta = (float)g->beta;
+/* ---- algorithms -------------------------------------------------------------------------------------------------- */
+
+/* All that the library's choice may depend on. */
+static void kind_of(uint64_t kind[8], const ckpt_gemm *g) {
+  const uint64_t alignments =
+      alignment_of(g->a) | (uint64_t)alignment_of(g->b) << 16 | (uint64_t)alignment_of(g->c) << 32;
+  const uint64_t flags = (g->is_a_transposed ? 1U : 0U) | (g->is_b_transposed ? 2U : 0U) | (g->is_bf16 ? 4U : 0U) |
+                         (g->bias != NULL ? 8U : 0U);
+  const uint64_t all[8] = {g->m, g->n, g->k, g->lda, g->ldb, g->ldc, alignments, flags};
+  memcpy(kind, all, sizeof all);
+}
+
+/* The place of a kind, by its hash (FNV-1a over words). */
+static ckpt_cuda_algorithm *place_of(ckpt_cuda *c, const uint64_t kind[8]) {
+  uint64_t hash = 0xcbf29ce484222325U;
+  for (int i = 0; i < 8; i++) hash = (hash ^ kind[i]) * 0x100000001b3U;
+  return &c->algorithms[(hash ^ hash >> 32) % CKPT_CUDA_ALGORITHMS];
+}
+
+/* Asks the library, where it has not said it of such a product before. */
+static cublasStatus_t choose(product *p, ckpt_cuda *c, const ckpt_gemm *g, ckpt_cuda_algorithm **out) {
+  uint64_t kind[8];
+  kind_of(kind, g);
+  ckpt_cuda_algorithm *place = *out = place_of(c, kind);
+  if (place->is_known && memcmp(place->kind, kind, sizeof kind) == 0) return CUBLAS_STATUS_SUCCESS;
   cublasLtMatmulHeuristicResult_t found;
   int n_found = 0;
-  cublasStatus_t s = describe(p, g);
-  if (s == CUBLAS_STATUS_SUCCESS) s = lay_out(p, g);
-  if (s == CUBLAS_STATUS_SUCCESS) s = prefer(p, g);
+  cublasStatus_t s = prefer(p, g);
   if (s == CUBLAS_STATUS_SUCCESS)
     s = p->lt->heuristic(c->cublas, p->desc, p->a, p->b, p->c, p->c, p->preference, 1, &found, &n_found);
   if (s == CUBLAS_STATUS_SUCCESS && n_found == 0) s = CUBLAS_STATUS_NOT_SUPPORTED;
   if (s != CUBLAS_STATUS_SUCCESS) return s;
-  return p->lt->matmul(c->cublas, p->desc, &alpha, g->b, p->a, g->a, p->b, &beta, g->c, p->c, g->c, p->c, &found.algo,
-                       c->workspace, CKPT_CUDA_WORKSPACE, c->stream);
+  memcpy(place->kind, kind, sizeof kind);
+  place->algorithm = found.algo;
+  place->is_known = true;
+  return s;
+}
+
+/* ---- the product ------------------------------------------------------------------------------------------------- */
+
+static cublasStatus_t multiply(product *p, ckpt_cuda *c, const ckpt_gemm *g) {
+  const float alpha = (float)g->alpha, beta = (float)g->beta;
+  ckpt_cuda_algorithm *chosen = NULL;
+  cublasStatus_t s = describe(p, g);
+  if (s == CUBLAS_STATUS_SUCCESS) s = lay_out(p, g);
+  if (s == CUBLAS_STATUS_SUCCESS) s = choose(p, c, g, &chosen);
+  if (s != CUBLAS_STATUS_SUCCESS) return s;
+  return p->lt->matmul(c->cublas, p->desc, &alpha, g->b, p->a, g->a, p->b, &beta, g->c, p->c, g->c, p->c,
+                       &chosen->algorithm, c->workspace, CKPT_CUDA_WORKSPACE, c->stream);
 }
 
 ckpt_status ckpt_cuda_gemm(ckpt_cuda *c, const ckpt_gemm *g, ckpt_error *err) {
   product p = {};
   p.lt = ckpt_cublas_get();
   if (g->m == 0 || g->n == 0) return CKPT_OK;
-  if (g->b_dtype != CKPT_DTYPE_NONE)
-    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "CUDA multiplies f32 alone");
+  if (g->b_dtype != CKPT_DTYPE_NONE) return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "CUDA multiplies f32 alone");
   const cublasStatus_t status = multiply(&p, c, g);
   if (p.preference != NULL) (void)p.lt->preference_destroy(p.preference);
   if (p.c != NULL) (void)p.lt->layout_destroy(p.c);

@@ -1,4 +1,4 @@
-/* rows.cu - kernels that sum along a row: norms, the loss, sums of squares.
+/* rows.cu - kernels that sum along a row: norms, sums of squares; the loss: loss.cu.
  *
  * A row belongs to 16 threads, half a warp: thread i has the elements of lane i of kernels/ref/tape, and shuffles make
  * the tree. Both halves of a warp take every step together, so a row past the end has no columns. */
@@ -6,7 +6,7 @@
 
 #define WARP 0xffffffffU
 
-enum { ROWS = CKPT_CUDA_THREADS / 16 };
+enum { ROWS = CKPT_CUDA_THREADS / 16, AHEAD = 8 };
 
 /* The tree of 16 lanes; every thread gets the total. */
 static __device__ float total_of(float lane) {
@@ -29,7 +29,12 @@ static __device__ row_at_hand take_row(size_t first, size_t n_rows, size_t n_col
 }
 
 #define FOR_ROWS(first, n) for (size_t first = (size_t)blockIdx.x * ROWS; first < n; first += (size_t)gridDim.x * ROWS)
-#define FOR_COLUMNS(i, r) for (size_t i = (r).lane; i < (r).n; i += 16)
+
+/* use(i, read(i)) for the columns of a thread. */
+template <class Read, class Use>
+static __device__ CKPT_INLINE void for_columns(const row_at_hand *r, Read read, Use use) {
+  for_each_ahead<AHEAD>(r->lane, r->n, 16, read, use);
+}
 
 template <class Args>
 static void start_rows(ckpt_cuda *c, const char *name, void (*kernel)(Args, size_t), const void *args, size_t n) {
@@ -44,30 +49,34 @@ static __device__ const float *row_to_normalize(const ckpt_norm_args *a, const r
   if (a->residual == NULL) return x;
   const float *residual = (const float *)a->residual + r->row * a->n_columns;
   float *sum = (float *)a->sum + r->row * a->n_columns;
-  FOR_COLUMNS(i, *r) sum[i] = x[i] + residual[i];
+  for_columns(
+      r, [&](size_t i) { return x[i] + residual[i]; }, [&](size_t i, float x_and_more) { sum[i] = x_and_more; });
   return sum;
 }
 
 static __global__ void rmsnorm(ckpt_norm_args a, size_t n) {
+  const float *weight = (const float *)a.weight;
   FOR_ROWS(first, n) {
     const row_at_hand r = take_row(first, n, a.n_columns);
     const float *x = row_to_normalize(&a, &r);
     float squares = 0;
-    FOR_COLUMNS(i, r) squares += x[i] * x[i];
+    for_columns(
+        &r, [&](size_t i) { return x[i]; }, [&](size_t, float value) { squares += value * value; });
     const float inverse = norm_inverse(total_of(squares), (float)a.n_columns, (float)a.epsilon);
     if (r.lane == 0 && r.row < n) ((float *)a.inverse)[r.row] = inverse;
-    FOR_COLUMNS(i, r)
-    ((float *)a.y)[r.row * a.n_columns + i] = rmsnorm_of(x[i], inverse, ((const float *)a.weight)[i]);
+    float *y = (float *)a.y + r.row * a.n_columns;
+    for_columns(
+        &r, [&](size_t i) { return rmsnorm_of(x[i], inverse, weight[i]); },
+        [&](size_t i, float value) { y[i] = value; });
   }
 }
 
 /* Squares of what is left of the mean; where lanes are not whole, the rest of them counts as the mean itself. */
 static __device__ float deviations_of(const float *x, const row_at_hand *r, float mean) {
   float sum = 0;
-  for (size_t i = r->lane; i < (r->n + 15) / 16 * 16; i += 16) {
-    const float deviation = (i < r->n ? x[i] : mean) - mean;
-    sum += deviation * deviation;
-  }
+  for_each_ahead<AHEAD>(
+      r->lane, (r->n + 15) / 16 * 16, 16, [&](size_t i) { return (i < r->n ? x[i] : mean) - mean; },
+      [&](size_t, float deviation) { sum += deviation * deviation; });
   return sum;
 }
 
@@ -77,13 +86,16 @@ static __global__ void layernorm(ckpt_norm_args a, size_t n) {
     const row_at_hand r = take_row(first, n, a.n_columns);
     const float *x = row_to_normalize(&a, &r);
     float sum = 0;
-    FOR_COLUMNS(i, r) sum += x[i];
+    for_columns(
+        &r, [&](size_t i) { return x[i]; }, [&](size_t, float value) { sum += value; });
     const float mean = total_of(sum) / (float)a.n_columns, squares = total_of(deviations_of(x, &r, mean));
     const float inverse = norm_inverse(squares, (float)a.n_columns, (float)a.epsilon);
     if (r.lane == 0 && r.row < n) ((float *)a.mean)[r.row] = mean;
     if (r.lane == 0 && r.row < n) ((float *)a.inverse)[r.row] = inverse;
-    FOR_COLUMNS(i, r)
-    ((float *)a.y)[r.row * a.n_columns + i] = layernorm_of(x[i], mean, inverse, weight[i], shift[i]);
+    float *y = (float *)a.y + r.row * a.n_columns;
+    for_columns(
+        &r, [&](size_t i) { return layernorm_of(x[i], mean, inverse, weight[i], shift[i]); },
+        [&](size_t i, float value) { y[i] = value; });
   }
 }
 
@@ -93,29 +105,65 @@ void ckpt_cuda_start_layernorm(ckpt_cuda *c, const void *args, size_t n) {
   start_rows(c, "layernorm", layernorm, args, n);
 }
 
-/* Both norms: rmsnorm's mean and shift are 0. */
-static __global__ void norm_backward(ckpt_norm_backward_args a, size_t n) {
-  const float *weight = (const float *)a.weight, *means = (const float *)a.mean;
-  FOR_ROWS(first, n) {
-    const row_at_hand r = take_row(first, n, a.n_columns);
+/* A row of either norm: rmsnorm's mean and shift are 0. */
+typedef struct norm_row {
+  row_at_hand r;
+  const float *x, *d_y, *weight;
+  float mean, inverse, shift, tilt;
+} norm_row;
+
+/* What an element brings to both sums. */
+typedef struct norm_share {
+  float slope, sum;
+} norm_share;
+
+static __device__ norm_row take_norm(const ckpt_norm_backward_args *a, const row_at_hand *r) {
+  const float *means = (const float *)a->mean;
+  norm_row n = {};
+  n.r = *r;
+  n.x = (const float *)a->x + r->row * a->n_columns;
+  n.d_y = (const float *)a->d_y + r->row * a->n_columns;
+  n.weight = (const float *)a->weight;
+  n.inverse = r->n == 0 ? 0 : ((const float *)a->inverse)[r->row];
+  n.mean = r->n == 0 || means == NULL ? 0 : means[r->row];
+  return n;
+}
+
+static __device__ void sum_norm(const ckpt_norm_backward_args *a, norm_row *n) {
+  float sum = 0, slope = 0;
+  for_columns(
+      &n->r,
+      [&](size_t i) {
+        const float g = n->d_y[i] * n->weight[i];
+        const norm_share share = {g * ((n->x[i] - n->mean) * n->inverse), g};
+        return share;
+      },
+      [&](size_t, const norm_share &share) {
+        sum += share.sum;
+        slope += share.slope;
+      });
+  n->tilt = total_of(slope) / (float)a->n_columns;
+  const float all = total_of(sum) / (float)a->n_columns;
+  n->shift = a->mean == NULL ? 0 : all;
+}
+
+static __global__ void norm_backward(ckpt_norm_backward_args a, size_t n_rows) {
+  FOR_ROWS(first, n_rows) {
+    const row_at_hand r = take_row(first, n_rows, a.n_columns);
     const size_t start = r.row * a.n_columns;
-    const float *x = (const float *)a.x + start, *d_y = (const float *)a.d_y + start;
-    const float inverse = r.n == 0 ? 0 : ((const float *)a.inverse)[r.row];
-    const float mean = r.n == 0 || means == NULL ? 0 : means[r.row];
-    float sum = 0, slope = 0;
-    FOR_COLUMNS(i, r) {
-      const float g = d_y[i] * weight[i];
-      sum += g;
-      slope += g * ((x[i] - mean) * inverse);
-    }
-    const float tilt = total_of(slope) / (float)a.n_columns, all = total_of(sum) / (float)a.n_columns;
-    const float shift = means == NULL ? 0 : all;
-    FOR_COLUMNS(i, r) {
-      float value = norm_gradient(x[i], mean, inverse, d_y[i] * weight[i], shift, tilt);
-      if (a.d_sum != NULL) value += ((const float *)a.d_sum)[start + i];
-      deliver(a.d_x, start + i, a.adds_x, value);
-      deliver(a.d_residual, start + i, a.adds_residual, value);
-    }
+    const float *d_sum = a.d_sum == NULL ? NULL : (const float *)a.d_sum + start;
+    norm_row n = take_norm(&a, &r);
+    sum_norm(&a, &n);
+    for_columns(
+        &r,
+        [&](size_t i) {
+          const float value = norm_gradient(n.x[i], n.mean, n.inverse, n.d_y[i] * n.weight[i], n.shift, n.tilt);
+          return d_sum == NULL ? value : value + d_sum[i];
+        },
+        [&](size_t i, float value) {
+          deliver(a.d_x, start + i, a.adds_x, value);
+          deliver(a.d_residual, start + i, a.adds_residual, value);
+        });
   }
 }
 
@@ -127,56 +175,6 @@ void ckpt_cuda_start_rmsnorm_backward(ckpt_cuda *c, const void *args, size_t n) 
 
 void ckpt_cuda_start_layernorm_backward(ckpt_cuda *c, const void *args, size_t n) {
   start_rows(c, "layernorm_backward", norm_backward, args, n);
-}
-
-/* ---- the loss ---------------------------------------------------------------------------------------------------- */
-
-/* The greatest of 16 lanes, in their order; a NaN is passed over. */
-static __device__ float greatest_of(float lane) {
-  float greatest = __shfl_sync(WARP, lane, 0, 16);
-  for (int i = 1; i < 16; i++) {
-    const float other = __shfl_sync(WARP, lane, i, 16);
-    greatest = other > greatest ? other : greatest;
-  }
-  return greatest;
-}
-
-/* A row without a target. */
-static __device__ void pass_over(const ckpt_loss_args *a, const row_at_hand *r) {
-  if (r->lane == 0) ((float *)a->log_probability)[r->row] = 0;
-  for (size_t i = r->lane; i < a->n_columns && a->has_gradient; i += 16)
-    ((float *)a->logits)[r->row * a->n_columns + i] = 0;
-}
-
-static __global__ void loss(ckpt_loss_args a, size_t n) {
-  FOR_ROWS(first, n) {
-    row_at_hand r = take_row(first, n, a.n_columns);
-    const int32_t target = r.row < n ? a.targets[r.row] : -1;
-    if (r.row < n && target < 0) pass_over(&a, &r);
-    if (target < 0) r.n = 0;
-    float *x = (float *)a.logits + r.row * a.n_columns, lane = -REAL_INFINITY, sum = 0, distances = 0;
-    const float wanted = r.n == 0 ? 0 : x[target];
-    FOR_COLUMNS(i, r) lane = x[i] > lane ? x[i] : lane;
-    const float most = greatest_of(lane);
-    __syncwarp(WARP); /* all have read the target */
-    FOR_COLUMNS(i, r) {
-      const float e = real_exp(x[i] - most);
-      distances += x[i] - most;
-      if (a.has_gradient) x[i] = e;
-      sum += e;
-    }
-    const float total = total_of(sum), factor = (float)a.scale / total;
-    const float mean = a.smoothing == 0 ? 0 : total_of(distances) / (float)a.n_columns;
-    const float each = smoothed_share(a.scale, a.smoothing, a.n_columns), rest = smoothed_rest(a.scale, a.smoothing);
-    if (r.n != 0 && r.lane == 0)
-      ((float *)a.log_probability)[r.row] = smoothed_log(a.smoothing, wanted - most, mean, real_log(total));
-    for (size_t i = r.lane; i < r.n && a.has_gradient; i += 16)
-      x[i] = (size_t)target == i ? x[i] * factor - each - rest : x[i] * factor - each;
-  }
-}
-
-void ckpt_cuda_start_loss(ckpt_cuda *c, const void *args, size_t n) {
-  start_rows<ckpt_loss_args>(c, "loss", loss, args, n);
 }
 
 /* ---- sums of squares --------------------------------------------------------------------------------------------- */

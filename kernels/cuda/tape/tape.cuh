@@ -28,6 +28,17 @@ extern "C" {
   type *name = (type *)ckpt_shared_bytes
 #endif
 
+/* Of functions and loops that work on arrays in registers. */
+#if defined(__CUDACC__)
+#define CKPT_INLINE __forceinline__
+#define CKPT_UNROLL _Pragma("unroll")
+#define CKPT_ROLL _Pragma("unroll 1")
+#else
+#define CKPT_INLINE inline
+#define CKPT_UNROLL
+#define CKPT_ROLL
+#endif
+
 /* What is used of cuBLASLt. */
 typedef struct ckpt_cublas {
   decltype(&cublasLtCreate) create;
@@ -47,18 +58,31 @@ typedef struct ckpt_cublas {
 /* The library, loaded at the first call (kernels/cuda/load); NULL where it cannot be. */
 const ckpt_cublas *ckpt_cublas_get(void);
 
+/* How the library makes products of one kind; it takes long to say. */
+typedef struct ckpt_cuda_algorithm {
+  uint64_t kind[8];
+  bool is_known;
+  cublasLtMatmulAlgo_t algorithm;
+} ckpt_cuda_algorithm;
+
+/* Kinds that are remembered: a kind has one place, and drives out who has it. */
+enum { CKPT_CUDA_ALGORITHMS = 256 };
+
 typedef struct ckpt_cuda {
   ckpt_device device; /* first: a ckpt_device is one of these */
   ckpt_device *host;
   cudaStream_t stream;
   cublasLtHandle_t cublas;
-  void *workspace;               /* CKPT_CUDA_WORKSPACE bytes, of products */
+  void *workspace; /* CKPT_CUDA_WORKSPACE bytes, of products */
+  ckpt_cuda_algorithm algorithms[CKPT_CUDA_ALGORITHMS];
   uint8_t *levels[CKPT_N_GRIDS]; /* of block types, from the first time that one is read */
+  float *deltas;                 /* of attention_backward, as many as the largest call had */
+  size_t n_deltas;
   cudaError_t error;
   const char *failed; /* what failed first */
 } ckpt_cuda;
 
-enum { CKPT_CUDA_WORKSPACE = 4 << 20 };
+enum { CKPT_CUDA_WORKSPACE = 32 << 20 }; /* as the library asks for */
 
 /* Keeps the first failure. */
 void ckpt_cuda_note(ckpt_cuda *c, cudaError_t error, const char *what);
@@ -107,6 +131,18 @@ static inline void ckpt_cuda_start_threads(ckpt_cuda *c, const char *name, void 
 static __device__ inline size_t first_index(void) { return (size_t)blockIdx.x * blockDim.x + threadIdx.x; }
 /* As above. */
 static __device__ inline size_t index_step(void) { return (size_t)gridDim.x * blockDim.x; }
+
+/* use(i, read(i)) for i from `first` to `end` by `step`, in order; N are read before one is used, for memory is what
+ * threads wait for. */
+template <int N, class Read, class Use>
+static __device__ CKPT_INLINE void for_each_ahead(size_t first, size_t end, size_t step, Read read, Use use) {
+  for (; first + (N - 1) * step < end; first += N * step) {
+    decltype(read(first)) ahead[N];
+    CKPT_UNROLL for (int i = 0; i < N; i++) ahead[i] = read(first + i * step);
+    CKPT_UNROLL for (int i = 0; i < N; i++) use(first + i * step, ahead[i]);
+  }
+  for (; first < end; first += step) use(first, read(first));
+}
 
 /* Adds a value to a gradient, or replaces it; nobody may want it. */
 static __device__ inline void deliver(void *matrix, size_t at, bool adds, float value) {

@@ -17,11 +17,16 @@
 #define __global__
 #define __device__
 #define __host__
+#define __launch_bounds__(n_threads, n_blocks)
 #define CKPT_SHARED(type, name) type *name = static_cast<type *>(cuda_on_cpu::SharedMemory(sizeof(type)))
 
 struct dim3 {
   unsigned x, y, z;
   dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
+};
+
+struct alignas(16) float4 {
+  float x, y, z, w;
 };
 
 extern dim3 threadIdx, blockIdx, blockDim, gridDim;
@@ -142,6 +147,8 @@ T __shfl_xor_sync(unsigned mask, T value, int distance, int width = 32) {
 inline unsigned __ballot_sync(unsigned mask, int predicate) { return cuda_on_cpu::Vote(mask, predicate != 0); }
 inline int __any_sync(unsigned mask, int predicate) { return cuda_on_cpu::Vote(mask, predicate != 0) != 0; }
 inline int __all_sync(unsigned mask, int predicate) { return cuda_on_cpu::Vote(mask, predicate != 0) == mask; }
+
+inline int __ffs(int bits) { return __builtin_ffs(bits); }
 
 // A fiber gives way at barriers and exchanges alone, so these are whole.
 template <class T>
