@@ -283,11 +283,15 @@ TEST(Tables, WhatIsWrittenIsKeptAndTaken) {
                   before == CKPT_VALUES_TURN_OF_TARGET)
           << place << " " << before;
   const ckpt_format_option *declared;
+  size_t n_inputs = 0;
   for (size_t i = 0; (declared = ckpt_format_option_at(i)) != nullptr; i++) {
     EXPECT_EQ(values.count(declared->name), 1u) << declared->name;
     EXPECT_LE(declared->least, declared->most) << declared->name;
     EXPECT_NE(declared->help, nullptr) << declared->name;
+    n_inputs += declared->kind == CKPT_VALUE_INPUT;
+    EXPECT_EQ(declared->kind == CKPT_VALUE_INPUT, declared->changed != nullptr) << declared->name;
   }
+  EXPECT_LT(n_inputs, static_cast<size_t>(CKPT_MAX_FURTHER_INPUTS)); /* and the importance matrix */
   std::istringstream verbs(CKPT_VERBS_THAT_WRITE);
   std::set<std::string> writing;
   for (std::string verb; verbs >> verb;) writing.insert(verb);
