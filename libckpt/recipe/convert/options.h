@@ -74,7 +74,8 @@ typedef struct ckpt_option {
 /* Those that write a checkpoint, and receipts. */
 #define CKPT_VERBS_THAT_WRITE "convert consolidate split join reshard merge quantize"
 
-/* The turns at which the values of formats stand: in a receipt's options those of all outputs, in an output its own. */
+/* The turns at which the values of formats stand, in turns of their own: those of all outputs in a receipt's options,
+ * those of one in that output. */
 enum { CKPT_VALUES_TURN_OF_CONVERT = 7, CKPT_VALUES_TURN_OF_TARGET = 3 };
 
 /* The rows of options.def; name NULL ends. */

@@ -325,10 +325,11 @@ static void print_value(ckpt_stream *out, const ckpt_format_option *option, cons
 /* Values that a run (is_of_all) or an output of it has, as their formats declare them. */
 static void print_values(ckpt_stream *out, const ckpt_format_values *values, bool is_of_all,
                          const further_digests *further) {
-  const ckpt_format_option *option;
-  for (size_t i = 0; (option = ckpt_format_option_at(i)) != NULL; i++) {
-    const ckpt_format_value *value = ckpt_format_values_find(values, option->name);
-    if (option->is_of_all == is_of_all && value != NULL) print_value(out, option, value, further);
+  const ckpt_option *row;
+  for (unsigned key = 1; (row = ckpt_option_of_key(CKPT_PLACE_FORMAT, key)) != NULL; key++) {
+    const ckpt_format_option *option = ckpt_format_option_known(row->field, NULL);
+    const ckpt_format_value *value = ckpt_format_values_find(values, row->field);
+    if (value != NULL && option->is_of_all == is_of_all) print_value(out, option, value, further);
   }
 }
 
