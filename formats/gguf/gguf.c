@@ -126,11 +126,10 @@ static ckpt_status layout(ckpt_layout *l, const ckpt_layout_options *options, ck
 }
 
 /* Recipes act on them (recipe/convert/metadata.h, codec/dialect), before the layout. */
-static const ckpt_format_option options[] = {
-    {"remove", CKPT_VALUE_LIST, .is_of_all = true, .help = "keys of metadata to drop, before others are set"},
-    {"set", CKPT_VALUE_LIST, .is_of_all = true, .help = "KEY=VALUE of metadata, in order"},
-    {"pre", CKPT_VALUE_TEXT, .is_of_all = true, .help = "llama.cpp's name of the pre-tokenizer of another dialect"},
-    {NULL}};
+static const ckpt_format_option options[] = {{"remove", CKPT_VALUE_LIST, .is_of_all = true},
+                                             {"set", CKPT_VALUE_LIST, .is_of_all = true},
+                                             {"pre", CKPT_VALUE_TEXT, .is_of_all = true},
+                                             {NULL}};
 
 const ckpt_format ckpt_format_gguf = {
     .name = "gguf",

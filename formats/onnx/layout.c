@@ -496,18 +496,12 @@ enum { EXTERNAL_DATA, LINK };
 
 /* The layout acts on the first two, recipes on the others (recipe/convert/graph.h). */
 const ckpt_format_option ckpt_onnx_options[] = {
-    [EXTERNAL_DATA] = {"external_data", .least = 1, .most = 1, .is_of_all = true,
-                       .help = "large data in a file beside the model, also where they are below 2 GB"},
+    [EXTERNAL_DATA] = {"external_data", .least = 1, .most = 1, .is_of_all = true},
     [LINK] = {"link", .least = 1, .most = 1, .is_of_all = true, .links = true, .excludes = "external_data",
-              .because = "linked data stand outside already",
-              .help = "large data stay where they stand, in files below the model's folder"},
-    {"graph", CKPT_VALUE_INPUT, .is_of_all = true,
-     .help = "the model whose graph gets the tensors of the input, by name",
-     .changed = "the tensors of the graph's model have changed"},
-    {"partial", .least = 1, .most = 1, .is_of_all = true,
-     .help = "parameters of the graph or of the input may lack their counterpart"},
-    {"graph_weights", CKPT_VALUE_INPUT, .is_of_all = true, .help = "the checkpoint that the graph was exported from",
-     .changed = "the checkpoint of the graph has changed"},
+              .because = "linked data stand outside already"},
+    {"graph", CKPT_VALUE_INPUT, .is_of_all = true, .changed = "the tensors of the graph's model have changed"},
+    {"partial", .least = 1, .most = 1, .is_of_all = true},
+    {"graph_weights", CKPT_VALUE_INPUT, .is_of_all = true, .changed = "the checkpoint of the graph has changed"},
     {NULL}};
 
 static ckpt_status choose(writer *w, const ckpt_layout *layout, const ckpt_layout_options *options, ckpt_error *err) {

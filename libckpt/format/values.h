@@ -15,13 +15,12 @@ typedef enum ckpt_format_option_kind {
   CKPT_VALUE_LIST    /* list */
 } ckpt_format_option_kind;
 
-/* What a format's row declares. */
+/* What a format's row declares; its row in recipe/convert/options.def explains it to users. */
 typedef struct ckpt_format_option {
   const char *name; /* NULL ends */
   ckpt_format_option_kind kind;
   uint64_t least, most; /* of a number */
   uint64_t if_absent;   /* as if it were given; 0 where it may be left out */
-  const char *help;     /* what it does, lower case, no full stop */
   const char *excludes; /* another one that excludes it, or NULL */
   const char *because;  /* why it cannot */
   bool is_of_all;       /* one for all outputs of a run, and kept so in receipts */

@@ -195,8 +195,8 @@ static uint64_t *box_of(ckpt_layout *layout, const ckpt_tensor *tensor, uint32_t
   return box;
 }
 
-const ckpt_format_option kLevel = {"zstd_level", CKPT_VALUE_NUMBER, 1,     22,    0,       "compresses",
-                                   nullptr,      nullptr,           false, false, nullptr, nullptr};
+const ckpt_format_option kLevel = {"zstd_level", CKPT_VALUE_NUMBER, 1,      22, 0, nullptr, nullptr, false,
+                                   false,        nullptr,           nullptr};
 
 static int level_of(const ckpt_layout_options *options) {
   return static_cast<int>(ckpt_format_value_of(&options->values, &kLevel));
