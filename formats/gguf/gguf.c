@@ -137,6 +137,7 @@ const ckpt_format ckpt_format_gguf = {
     .caps = {.can_write = true,
              .typed_metadata = true,
              .presets = true,
+             .dialect = true,
              .shards = true,
              .cut_by_size = true,
              .dtypes = CKPT_GGUF_DTYPES,

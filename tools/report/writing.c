@@ -180,7 +180,7 @@ static ckpt_status plan_receipt(job *j, ckpt_error *err) {
 /* Split and join only cut: a model that GGUF would name anew, or GGUF has named, is another model in another format. */
 static ckpt_status check_same_names(const job *j, const ckpt_output *output, ckpt_error *err) {
   const bool only_cuts = j->writing->is_split || (j->writing->is_one_file && !j->writing->quantizes);
-  if (!only_cuts || ckpt_caps_of(j->input.index).presets == output->format->caps.presets) return CKPT_OK;
+  if (!only_cuts || ckpt_caps_of(j->input.index).dialect == output->format->caps.dialect) return CKPT_OK;
   return ckpt_fail(err, CKPT_EUNSUPPORTED, output->path, NULL,
                    "would be %s, and %s is %s, which %s does not change (ckpt convert)", output->format->name,
                    j->input.index->path, j->input.index->format, j->args->verb->name);

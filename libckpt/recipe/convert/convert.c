@@ -153,7 +153,7 @@ static ckpt_status add_row(ckpt_plan *plan, uint32_t sink, const char *name, ckp
   ckpt_expr **read = NULL;
   uint64_t n = 0;
   uint32_t row = 0, other = 0;
-  if (output->format->caps.presets)
+  if (output->format->caps.dialect)
     CKPT_TRY(ckpt_dialect_as_read(&read, &n, plan, output->described, name, from, tensor, expr, err));
   if (n > 1) {
     ckpt_expr **parts = ckpt_arena_array(&plan->arena, n, sizeof *parts);
@@ -496,11 +496,11 @@ static ckpt_status check_outputs(const ckpt_plan *plan, const ckpt_convert_reque
 }
 
 /* Whether one of several outputs has metadata to be edited, for those that have none. */
-static bool has_ggml(const ckpt_convert_request *request) {
+static bool has_editable(const ckpt_convert_request *request) {
   for (uint32_t i = 0; i < request->n_targets; i++) {
     const ckpt_convert_target *target = &request->targets[i];
     const ckpt_format *to = target->to != NULL ? ckpt_format_find(target->to) : ckpt_format_of_suffix(target->path);
-    if (to != NULL && to->caps.presets) return true;
+    if (to != NULL && to->caps.typed_metadata) return true;
   }
   return false;
 }
@@ -519,8 +519,8 @@ static ckpt_status choose_from(const ckpt_index **from, ckpt_plan *plan, const c
                                const ckpt_format *to, ckpt_error *err) {
   const ckpt_dialect_options options = {.like = request->like, .pre = pre_of(request)};
   *from = request->from;
-  if (!to->caps.presets || request->from->is_stored || request->keeps_names) return CKPT_OK;
-  if (ckpt_caps_of(request->from).presets) {
+  if (!to->caps.dialect || request->from->is_stored || request->keeps_names) return CKPT_OK;
+  if (ckpt_caps_of(request->from).dialect) {
     *from = ckpt_index_as_stored(request->from);
     return CKPT_OK;
   }
@@ -534,7 +534,7 @@ static ckpt_status choose_from(const ckpt_index **from, ckpt_plan *plan, const c
 static ckpt_status choose_form(const ckpt_index **from, ckpt_plan *plan, const ckpt_convert_request *request,
                                const ckpt_format *to, ckpt_error *err) {
   const ckpt_adapter_kind kind = ckpt_adapter_kind_of(request->from);
-  const bool is_other = kind == CKPT_ADAPTER_PEFT ? to->caps.presets : kind == CKPT_ADAPTER_GGUF && to->caps.side_files;
+  const bool is_other = kind == CKPT_ADAPTER_PEFT ? to->caps.dialect : kind == CKPT_ADAPTER_GGUF && to->caps.side_files;
   if (!is_other || request->from->is_stored || request->keeps_names)
     return kind == CKPT_ADAPTER_NONE ? choose_from(from, plan, request, to, err) : CKPT_OK;
   const ckpt_index *base = request->like;
@@ -635,7 +635,7 @@ static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *reque
                                   : from != plan->dialect ? &plain
                                                           : &converter,
                                   n_steps, err));
-  if (output->format->caps.presets || !has_ggml(request)) CKPT_TRY(ckpt_metadata_edit(output, err));
+  if (output->format->caps.typed_metadata || !has_editable(request)) CKPT_TRY(ckpt_metadata_edit(output, err));
   CKPT_TRY(ckpt_selection_new(&selection, options, ckpt_convert_include(options, output->format), n_steps, err));
   CKPT_TRY_GOTO(ckpt_selection_refuse_unread(selection, request->from, output->format->caps.unread, err));
   t.drops_ties = drops_ties(output, request);

@@ -408,7 +408,7 @@ static void print_output(ckpt_stream *out, const ckpt_plan *plan, const ckpt_con
   ckpt_convert_target asked = *target;
   if (!output->options.is_folder || !output->format->caps.cut_by_size) asked.shard_size = 0;
   print_place(out, CKPT_PLACE_TARGET, &asked, &asked.values, NULL);
-  if (output->format->caps.presets && output->read_names != NULL) print_text(out, ",\"names\":", output->read_names);
+  if (output->format->caps.dialect && output->read_names != NULL) print_text(out, ",\"names\":", output->read_names);
   print_digest(out, &output->digest);
   ckpt_stream_printf(out, ",\"n_tensors\":%u,\"n_bytes\":%llu,\"side_files\":", output->described->n_tensors,
                      (ull)ckpt_output_bytes(output));

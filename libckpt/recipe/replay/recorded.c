@@ -416,7 +416,7 @@ static ckpt_status read_outputs(recorded *r, ckpt_json *json, void *into, ckpt_e
         return ckpt_json_fail(json, err, "output '%.200s' stands there twice", target->path);
     r->request.n_targets = n + 1;
     const ckpt_format *format = ckpt_format_find(target->to);
-    if (format != NULL && format->caps.presets && output->names == NULL) r->request.keeps_names = true;
+    if (format != NULL && format->caps.dialect && output->names == NULL) r->request.keeps_names = true;
   }
   r->request.targets = r->targets;
   return CKPT_OK;
