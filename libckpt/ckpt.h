@@ -419,12 +419,16 @@ typedef struct ckpt_cast_rule {
   ckpt_dtype dtype;
 } ckpt_cast_rule;
 
-/* An option that one format alone has, by its name: "zstd_level" of dcp (1 to 22), "stage" (1 to 3) and "engine"
- * (1: bf16, 2: fp16, 3: fp32) of zero, and the flags (1: given) "external_data" and "link" of onnx. 0 is as good as
- * none. */
+/* An option that one format alone has, by its name. 0 and NULL are as good as none.
+ * value: "zstd_level" of dcp (1 to 22); "stage" (1 to 3) and "engine" (1: bf16, 2: fp16, 3: fp32) of zero; the flags
+ * (1: given) "external_data", "link" and "partial" of onnx.
+ * text: the paths "graph" and "graph_weights" of onnx, and "pre" of gguf.
+ * list: "set" ("KEY=VALUE") and "remove" (keys) of gguf, in order. */
 typedef struct ckpt_format_value {
   const char *name;
   uint64_t value;
+  const char *text;
+  const char *const *list; /* NULL-terminated */
 } ckpt_format_value;
 
 /* What `ckpt convert` does, without a process. */
@@ -445,15 +449,9 @@ typedef struct ckpt_convert_options {
   ckpt_digest *digest;             /* receives the output's content digest, or NULL */
   const char *weights;             /* "master" or "model", as ckpt_open_options; NULL: master where there is one */
   uint32_t world;                  /* ranks that a distributed format is cut among, at most 4096; 0: 1 */
-  const char *const *set;          /* "KEY=VALUE" of GGUF's metadata, in order (NULL-terminated), or NULL */
-  const char *const *remove;       /* keys of GGUF's metadata to drop (NULL-terminated), or NULL */
-  const char *graph;               /* path of an ONNX model whose graph gets the input's tensors, by name; NULL: none */
   const ckpt_format_value *values; /* options of the output's format, each name once */
   size_t n_values;
-  const char *pre; /* of GGUF from another dialect: llama.cpp's name of the pre-tokenizer; NULL: as it is recognised */
-  const char *graph_weights; /* path of the checkpoint that the graph was exported from, or NULL */
-  bool partial;              /* parameters of the graph or the input may lack their counterpart */
-  bool allow_corrupt;        /* as ckpt_open_options; and so are these two */
+  bool allow_corrupt; /* as ckpt_open_options; and so are these two */
   void (*corrupt)(void *arg, const ckpt_error *damage);
   void *corrupt_arg;
 } ckpt_convert_options;

@@ -125,16 +125,24 @@ static ckpt_status layout(ckpt_layout *l, const ckpt_layout_options *options, ck
   return ckpt_gguf_lay(l, order, l->index->n_tensors, l->index->metadata, l->index->n_metadata, alignment, err);
 }
 
+/* Recipes act on them (recipe/convert/metadata.h, codec/dialect), before the layout. */
+static const ckpt_format_option options[] = {{"remove", CKPT_VALUE_LIST, .is_of_all = true},
+                                             {"set", CKPT_VALUE_LIST, .is_of_all = true},
+                                             {"pre", CKPT_VALUE_TEXT, .is_of_all = true},
+                                             {NULL}};
+
 const ckpt_format ckpt_format_gguf = {
     .name = "gguf",
     .suffixes = ".gguf",
     .caps = {.can_write = true,
              .typed_metadata = true,
              .presets = true,
+             .dialect = true,
              .shards = true,
              .cut_by_size = true,
              .dtypes = CKPT_GGUF_DTYPES,
              .max_rank = CKPT_GGUF_MAX_RANK},
+    .options = options,
     .probe = probe,
     .read = read_index,
     .normalize = ckpt_gguf_normalize,

@@ -494,12 +494,14 @@ static ckpt_status link_outside(writer *w, const ckpt_layout *layout, const char
 
 enum { EXTERNAL_DATA, LINK };
 
+/* The layout acts on the first two, recipes on the others (recipe/convert/graph.h). */
 const ckpt_format_option ckpt_onnx_options[] = {
-    [EXTERNAL_DATA] = {"external_data", .least = 1, .most = 1, .is_of_all = true,
-                       .help = "large data in a file beside the model, also where they are below 2 GB"},
+    [EXTERNAL_DATA] = {"external_data", .least = 1, .most = 1, .is_of_all = true},
     [LINK] = {"link", .least = 1, .most = 1, .is_of_all = true, .links = true, .excludes = "external_data",
-              .because = "linked data stand outside already",
-              .help = "large data stay where they stand, in files below the model's folder"},
+              .because = "linked data stand outside already"},
+    {"graph", CKPT_VALUE_INPUT, .is_of_all = true, .changed = "the tensors of the graph's model have changed"},
+    {"partial", .least = 1, .most = 1, .is_of_all = true},
+    {"graph_weights", CKPT_VALUE_INPUT, .is_of_all = true, .changed = "the checkpoint of the graph has changed"},
     {NULL}};
 
 static ckpt_status choose(writer *w, const ckpt_layout *layout, const ckpt_layout_options *options, ckpt_error *err) {

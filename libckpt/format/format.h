@@ -29,6 +29,7 @@ typedef struct ckpt_caps {
   bool side_files;
   bool typed_metadata; /* numbers and arrays, not texts alone */
   bool presets;        /* tensors have the names and the order that presets of quantization go by */
+  bool dialect;        /* models are written in a dialect of its own, which its reader takes back (codec/dialect) */
   bool shards;         /* one file, or several in a folder where the output is one: what split makes of it */
   bool cut_by_size;    /* a folder's files hold as many tensors as --shard-size lets them */
   bool items;          /* a file is several archives, one after another, and none as a whole */

@@ -39,7 +39,7 @@ inline ckpt_status write(const std::string &input, const std::string &output, co
   ckpt_convert_target to = {};
   to.path = output.c_str();
   to.to = target.format;
-  const ckpt_format_value stage = {"stage", target.stage};
+  const ckpt_format_value stage = {"stage", target.stage, nullptr, nullptr};
   if (std::string(target.format) == "zero" && target.stage != 0) to.values = {&stage, 1};
   to.world = target.world;
   ckpt_open_options opening = {};

@@ -67,7 +67,7 @@ static ckpt_status hash_path(const char *path, bool stored_names, ckpt_digest *d
 static ckpt_status convert(const char *input, const char *output, const struct target *target, uint8_t bits,
                            ckpt_digest *written, size_t *n_model) {
   ckpt_digest found;
-  ckpt_format_value level = {"zstd_level", 0};
+  ckpt_format_value level = {.name = "zstd_level"};
   ckpt_convert_options options = {.struct_size = sizeof options,
                                   .input = input,
                                   .output = output,

@@ -80,7 +80,7 @@ static void write(const ckpt_index *index, bool external) {
   ckpt_arena_init(&arena, 64 << 20);
   losses.arena = &described->arena;
   ckpt_layout layout = {.arena = &arena, .index = described};
-  const ckpt_format_value value = {"external_data", external};
+  const ckpt_format_value value = {.name = "external_data", .value = external};
   const ckpt_layout_options options = {.name = "fuzz.onnx", .values = {&value, 1}};
   if (ckpt_normalize(ckpt_format_find("onnx"), described, &losses, &err) == CKPT_OK &&
       ckpt_onnx_layout(&layout, &options, &err) == CKPT_OK && ckpt_layout_finish(&layout, &err) == CKPT_OK) {

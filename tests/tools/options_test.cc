@@ -130,7 +130,7 @@ TEST(Options, TheirKeysInReceiptsAreInThePage) {
   page << file.rdbuf();
   size_t n = 0;
   for (const ckpt_option *option = ckpt_written_options; option->name != nullptr; option++) {
-    if (option->key == 0 && option->place != CKPT_PLACE_FORMAT) continue;
+    if (option->key == 0) continue;
     EXPECT_NE(page.str().find("`" + std::string(option->field) + "`"), std::string::npos) << option->field;
     n++;
   }
@@ -257,6 +257,20 @@ TEST(Tables, AreSound) {
   }
 }
 
+// What a row's value is, against what its format declares: both state its words.
+void ExpectOneKind(const ckpt_option *option, const ckpt_format_option *declared) {
+  std::string words = declared->words == nullptr ? "" : declared->words;
+  for (uint64_t word = 1; declared->words == nullptr && word <= declared->most && declared->most < 10; word++)
+    words += (word == 1 ? "" : "|") + std::to_string(word);
+  const bool is_number = declared->kind == CKPT_VALUE_NUMBER;
+  EXPECT_EQ(option->kind == CKPT_OPTION_FLAG, is_number && declared->most == 1);
+  EXPECT_EQ((option->flags & CKPT_OPTION_REPEATED) != 0, declared->kind == CKPT_VALUE_LIST);
+  EXPECT_EQ(option->kind == CKPT_OPTION_PATH, declared->kind == CKPT_VALUE_INPUT);
+  if (option->kind == CKPT_OPTION_CHOICE) {
+    EXPECT_EQ(option->metavar, words);
+  }
+}
+
 // A row of what is written has its turn in receipts once, and is an option of some verb; a value is one that a format
 // declares, and each that a format declares has a row.
 TEST(Tables, WhatIsWrittenIsKeptAndTaken) {
@@ -267,7 +281,10 @@ TEST(Tables, WhatIsWrittenIsKeptAndTaken) {
     EXPECT_NE(option->field, nullptr);
     EXPECT_TRUE(option->key == 0 || turns.insert({option->place, option->key}).second);
     if (option->place == CKPT_PLACE_FORMAT) {
-      EXPECT_NE(ckpt_format_option_known(option->field, nullptr), nullptr);
+      const ckpt_format_option *declared = ckpt_format_option_known(option->field, nullptr);
+      ASSERT_NE(declared, nullptr);
+      ExpectOneKind(option, declared);
+      EXPECT_NE(option->key, 0u);
       values.insert(option->field);
     }
     std::istringstream verbs(option->verbs);
@@ -283,11 +300,14 @@ TEST(Tables, WhatIsWrittenIsKeptAndTaken) {
                   before == CKPT_VALUES_TURN_OF_TARGET)
           << place << " " << before;
   const ckpt_format_option *declared;
+  size_t n_inputs = 0;
   for (size_t i = 0; (declared = ckpt_format_option_at(i)) != nullptr; i++) {
     EXPECT_EQ(values.count(declared->name), 1u) << declared->name;
     EXPECT_LE(declared->least, declared->most) << declared->name;
-    EXPECT_NE(declared->help, nullptr) << declared->name;
+    n_inputs += declared->kind == CKPT_VALUE_INPUT;
+    EXPECT_EQ(declared->kind == CKPT_VALUE_INPUT, declared->changed != nullptr) << declared->name;
   }
+  EXPECT_LT(n_inputs, static_cast<size_t>(CKPT_MAX_FURTHER_INPUTS)); /* and the importance matrix */
   std::istringstream verbs(CKPT_VERBS_THAT_WRITE);
   std::set<std::string> writing;
   for (std::string verb; verbs >> verb;) writing.insert(verb);

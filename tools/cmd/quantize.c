@@ -50,6 +50,7 @@ static ckpt_status take_targets(ckpt_writing *writing, ckpt_args *args, ckpt_err
   }
   for (uint32_t i = 0; i < n; i++) {
     targets[i].shard_size = writing->target.shard_size;
+    targets[i].values = writing->target.values;
     if (targets[i].preset != NULL && targets[i].shard_size != 0 && ckpt_text_ends(targets[i].path, "/"))
       targets[i].to = "gguf"; /* in shards */
   }
@@ -60,16 +61,11 @@ static ckpt_status take_targets(ckpt_writing *writing, ckpt_args *args, ckpt_err
 
 static int run(ckpt_args *args) {
   ckpt_writing writing = {.quantizes = true, .is_one_file = true};
-  ckpt_index *imatrix = NULL;
   ckpt_error err = {0};
   ckpt_status status = ckpt_writing_read(&writing, args, &err);
   if (status == CKPT_OK) status = ckpt_quantize_check_types(&writing.quantize, &err);
   if (status == CKPT_OK) status = take_targets(&writing, args, &err);
-  if (status == CKPT_OK) status = ckpt_input_open_imatrix(&imatrix, args, &err);
-  writing.quantize.imatrix = imatrix;
-  const int exit_status = status == CKPT_OK ? ckpt_writing_run(args, &writing) : ckpt_report_error(args, &err);
-  ckpt_index_free(imatrix);
-  return exit_status;
+  return status == CKPT_OK ? ckpt_writing_run(args, &writing) : ckpt_report_error(args, &err);
 }
 
 const ckpt_verb ckpt_verb_quantize = {

@@ -25,7 +25,8 @@ typedef struct job {
   ckpt_args *args;
   const ckpt_writing *writing;
   ckpt_input input;
-  ckpt_index *graph, *graph_weights; /* the models of these options, or NULL */
+  ckpt_quantize_options quantize;
+  ckpt_further_inputs further;
   ckpt_convert_options options;
   ckpt_convert_target *targets;
   ckpt_convert_request request;
@@ -83,18 +84,18 @@ static ckpt_status make_targets(job *j, uint32_t *n_targets, ckpt_error *err) {
   return CKPT_OK;
 }
 
-/* The model of --graph, under names as the input's. */
-static ckpt_status open_graph(job *j, ckpt_error *err) {
+/* What options name beside the input: a model under names as the input's. */
+static ckpt_status open_further(job *j, ckpt_error *err) {
+  const ckpt_writing *w = j->writing;
   const ckpt_open_options options = {.struct_size = sizeof options,
                                      .stored_names = ckpt_args_of(j->args, "names", 0) != NULL};
-  const char *path = j->writing->selection.graph;
-  const char *old = j->writing->selection.graph_weights;
-  if (path == NULL) return CKPT_OK;
-  if (old != NULL) CKPT_TRY(ckpt_open(&j->graph_weights, old, &options, err));
-  if (j->input.like != NULL) return ckpt_args_fail(j->args, err, "--like with --graph: the graph's model is the one");
-  CKPT_TRY(ckpt_open(&j->graph, path, &options, err));
-  if (j->graph->graph != NULL) return CKPT_OK;
-  return ckpt_fail(err, CKPT_EINVAL, path, NULL, "has no graph (--graph takes an ONNX model)");
+  j->further = ckpt_further_inputs_list(&w->target.values, w->quantizes ? &w->quantize : NULL);
+  const ckpt_further_input *graph = ckpt_further_inputs_find(&j->further, "graph");
+  if (graph != NULL && j->input.like != NULL)
+    return ckpt_args_fail(j->args, err, "--like with --graph: the graph's model is the one");
+  CKPT_TRY(ckpt_further_inputs_open(&j->further, &options, err));
+  if (graph == NULL || graph->index->graph != NULL) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EINVAL, graph->path, NULL, "has no graph (--graph takes an ONNX model)");
 }
 
 /* The input under canonical names; from a run to a run of the same framework under those that the files have, which its
@@ -118,17 +119,18 @@ static ckpt_status make_request(job *j, ckpt_error *err) {
   j->options.struct_size = sizeof j->options;
   j->options.input = args->inputs[0];
   j->options.stored_names = j->input.index->is_stored;
+  j->quantize = j->writing->quantize;
+  j->quantize.imatrix = ckpt_further_index(&j->further, "imatrix");
   j->request = (ckpt_convert_request){.verb = args->verb->name,
                                       .from = j->input.index,
                                       .adapters = j->input.adapters,
                                       .like = j->input.like,
                                       .like_path = like == NULL ? NULL : like->text,
-                                      .graph = j->graph,
-                                      .graph_weights = j->graph_weights,
+                                      .further = j->further,
                                       .targets = j->targets,
                                       .n_targets = n,
                                       .options = &j->options,
-                                      .quantize = j->writing->quantizes ? &j->writing->quantize : NULL};
+                                      .quantize = j->writing->quantizes ? &j->quantize : NULL};
   return CKPT_OK;
 }
 
@@ -178,7 +180,7 @@ static ckpt_status plan_receipt(job *j, ckpt_error *err) {
 /* Split and join only cut: a model that GGUF would name anew, or GGUF has named, is another model in another format. */
 static ckpt_status check_same_names(const job *j, const ckpt_output *output, ckpt_error *err) {
   const bool only_cuts = j->writing->is_split || (j->writing->is_one_file && !j->writing->quantizes);
-  if (!only_cuts || ckpt_caps_of(j->input.index).presets == output->format->caps.presets) return CKPT_OK;
+  if (!only_cuts || ckpt_caps_of(j->input.index).dialect == output->format->caps.dialect) return CKPT_OK;
   return ckpt_fail(err, CKPT_EUNSUPPORTED, output->path, NULL,
                    "would be %s, and %s is %s, which %s does not change (ckpt convert)", output->format->name,
                    j->input.index->path, j->input.index->format, j->args->verb->name);
@@ -496,7 +498,7 @@ int ckpt_writing_run(ckpt_args *args, const ckpt_writing *writing) {
   ckpt_error err = {0};
   ckpt_written *outputs = NULL;
   ckpt_status status = open_input(&j, &err);
-  if (status == CKPT_OK) status = open_graph(&j, &err);
+  if (status == CKPT_OK) status = open_further(&j, &err);
   if (status == CKPT_OK) {
     ckpt_job run;
     ckpt_input_print_notes(args, &j.input);
@@ -521,8 +523,7 @@ int ckpt_writing_run(ckpt_args *args, const ckpt_writing *writing) {
   ckpt_sink_free(j.receipt);
   ckpt_plan_free(j.plan);
   ckpt_input_close(&j.input);
-  ckpt_index_free(j.graph);
-  ckpt_index_free(j.graph_weights);
+  ckpt_further_inputs_close(&j.further);
   return status == CKPT_OK ? CKPT_EXIT_DONE : ckpt_report_error(args, &err);
 }
 

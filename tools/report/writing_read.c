@@ -21,20 +21,30 @@ static ckpt_status read_casts(ckpt_convert_options *selection, ckpt_args *args, 
   return CKPT_OK;
 }
 
+/* What an option says, as its format declares it. */
+static ckpt_status read_value(ckpt_format_value *value, ckpt_args *args, const ckpt_arg *arg, ckpt_error *err) {
+  const ckpt_option *option = arg->option;
+  const ckpt_format_option *known = ckpt_format_option_known(option->field, NULL);
+  *value = (ckpt_format_value){.name = option->field};
+  if (known != NULL && known->kind == CKPT_VALUE_LIST) return ckpt_args_texts(&value->list, args, option->name, err);
+  if (known != NULL && known->kind != CKPT_VALUE_NUMBER)
+    value->text = arg->text;
+  else if (known != NULL && known->words != NULL)
+    value->value = ckpt_format_word_number(known->words, arg->text);
+  else if (option->kind == CKPT_OPTION_CHOICE)
+    value->value = strtoull(arg->text, NULL, 10);
+  else
+    value->value = option->kind == CKPT_OPTION_FLAG ? 1 : arg->size;
+  return CKPT_OK;
+}
+
 /* One more value of the output's format. */
 static ckpt_status add_value(ckpt_writing *writing, ckpt_args *args, const ckpt_arg *arg, ckpt_error *err) {
   ckpt_format_values *values = &writing->target.values;
   ckpt_format_value *items = ckpt_arena_array(&args->arena, values->n + 1, sizeof *items);
   CKPT_TRY_ALLOC(items, err);
   for (size_t i = 0; i < values->n; i++) items[i] = values->items[i];
-  const ckpt_option_kind kind = arg->option->kind;
-  const ckpt_format_option *known = ckpt_format_option_known(arg->option->field, NULL);
-  const bool is_word = known != NULL && known->words != NULL;
-  const uint64_t value = kind == CKPT_OPTION_FLAG     ? 1
-                         : is_word                    ? ckpt_format_word_number(known->words, arg->text)
-                         : kind == CKPT_OPTION_CHOICE ? strtoull(arg->text, NULL, 10)
-                                                      : arg->size;
-  items[values->n] = (ckpt_format_value){arg->option->field, value};
+  CKPT_TRY(read_value(&items[values->n], args, arg, err));
   *values = (ckpt_format_values){items, values->n + 1};
   return CKPT_OK;
 }

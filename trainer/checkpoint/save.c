@@ -21,7 +21,7 @@ ckpt_status ckpt_save(const ckpt_save_request *r, ckpt_digest *digest, ckpt_erro
   const ckpt_run_options run = {
       .struct_size = sizeof run, .memory = CKPT_SAVE_MEMORY, .n_threads = r->n_threads, .group = r->group};
   const ckpt_convert_options options = {.struct_size = sizeof options, .include = r->include, .run = &run};
-  const ckpt_format_value stage = {"stage", r->stage};
+  const ckpt_format_value stage = {.name = "stage", .value = r->stage};
   const ckpt_convert_target target = {
       .path = r->path, .to = r->format, .world = r->n_ranks, .values = {&stage, r->stage != 0}};
   const ckpt_convert_request request = {

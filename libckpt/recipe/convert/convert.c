@@ -154,7 +154,7 @@ static ckpt_status add_row(ckpt_plan *plan, uint32_t sink, const char *name, ckp
   ckpt_expr **read = NULL;
   uint64_t n = 0;
   uint32_t row = 0, other = 0;
-  if (output->format->caps.presets)
+  if (output->format->caps.dialect)
     CKPT_TRY(ckpt_dialect_as_read(&read, &n, plan, output->described, name, from, tensor, expr, err));
   if (n > 1) {
     ckpt_expr **parts = ckpt_arena_array(&plan->arena, n, sizeof *parts);
@@ -170,6 +170,11 @@ static ckpt_status add_row(ckpt_plan *plan, uint32_t sink, const char *name, ckp
   return CKPT_OK;
 }
 
+/* The model whose graph an output gets; NULL: none. */
+static const ckpt_index *graph_of(const ckpt_convert_request *request) {
+  return ckpt_further_index(&request->further, "graph");
+}
+
 static bool has_any(const char *const *list) { return list != NULL && *list != NULL; }
 
 /* The second copy of a tie that the config states goes into no folder of Hugging Face's where the input's writer had no
@@ -179,7 +184,7 @@ static bool drops_ties(const ckpt_output *output, const ckpt_convert_request *re
   for (size_t i = 0; i < options->n_casts; i++)
     if (options->casts[i].pattern != NULL) return false;
   return output->format->caps.side_files && !output->format->caps.aliases && output->quantized == NULL &&
-         request->graph == NULL && !has_any(options->match) && !has_any(options->exclude) &&
+         graph_of(request) == NULL && !has_any(options->match) && !has_any(options->exclude) &&
          !has_any(options->rename) && ckpt_index_side_file(output->described, "config.json") != NULL &&
          (ckpt_caps_of(request->from).items || request->like != NULL);
 }
@@ -328,7 +333,7 @@ static ckpt_status say_tied(ckpt_output *output, const ckpt_index *from, ckpt_er
 /* Side files, naming and ties come from the model of --like; metadata and objects stay those of the input. */
 static ckpt_status carry(ckpt_plan *plan, uint32_t sink, const ckpt_convert_request *request, ckpt_error *err) {
   const ckpt_index *like = request->like;
-  CKPT_TRY(ckpt_plan_carry(plan, sink, request->graph != NULL ? request->graph : request->from, err));
+  CKPT_TRY(ckpt_plan_carry(plan, sink, graph_of(request) != NULL ? graph_of(request) : request->from, err));
   if (like == NULL || ckpt_adapter_kind_of(request->from) != CKPT_ADAPTER_NONE) return CKPT_OK; /* its base */
   ckpt_output *output = &plan->outputs[sink];
   ckpt_index *described = output->described;
@@ -442,7 +447,7 @@ static ckpt_status set_folder(ckpt_plan *plan, ckpt_output *output, ckpt_error *
 static bool links(const ckpt_format_values *values) {
   for (size_t i = 0; i < values->n; i++) {
     const ckpt_format_option *option = ckpt_format_option_known(values->items[i].name, NULL);
-    if (option != NULL && option->links && values->items[i].value != 0) return true;
+    if (option != NULL && option->links && ckpt_format_value_is_given(&values->items[i])) return true;
   }
   return false;
 }
@@ -452,7 +457,7 @@ static ckpt_status check_values(const ckpt_plan *plan, const ckpt_convert_target
   for (size_t i = 0; i < target->values.n; i++) {
     const ckpt_format_value *value = &target->values.items[i];
     const char *of = NULL;
-    bool is_taken = value->value == 0;
+    bool is_taken = !ckpt_format_value_is_given(value);
     for (uint32_t k = 0; k < plan->n_outputs && !is_taken; k++)
       is_taken = ckpt_format_option_find(plan->outputs[k].format->options, value->name) != NULL;
     if (is_taken) continue;
@@ -484,21 +489,26 @@ static ckpt_status check_shard_size(const ckpt_plan *plan, const ckpt_convert_re
       "%output=FOLDER/");
 }
 
+/* The pre-tokenizer that the dialect of outputs in GGUF has. */
+static const char *pre_of(const ckpt_convert_request *request) {
+  return ckpt_format_text_of(&request->targets[0].values, "pre");
+}
+
 static ckpt_status check_outputs(const ckpt_plan *plan, const ckpt_convert_request *request, ckpt_error *err) {
   const char *path = request->targets[0].path;
-  for (uint32_t i = 0; i < request->n_targets; i++) CKPT_TRY(check_values(plan, &request->targets[i], err));
   const bool is_adapter = ckpt_adapter_kind_of(request->from) != CKPT_ADAPTER_NONE;
-  if (request->options->pre != NULL && (plan->dialect == NULL || is_adapter))
+  if (pre_of(request) != NULL && (plan->dialect == NULL || is_adapter))
     return ckpt_fail_option(err, CKPT_EINVAL, path, "pre", "no output is made into another dialect");
+  for (uint32_t i = 0; i < request->n_targets; i++) CKPT_TRY(check_values(plan, &request->targets[i], err));
   return check_shard_size(plan, request, err);
 }
 
 /* Whether one of several outputs has metadata to be edited, for those that have none. */
-static bool has_ggml(const ckpt_convert_request *request) {
+static bool has_editable(const ckpt_convert_request *request) {
   for (uint32_t i = 0; i < request->n_targets; i++) {
     const ckpt_convert_target *target = &request->targets[i];
     const ckpt_format *to = target->to != NULL ? ckpt_format_find(target->to) : ckpt_format_of_suffix(target->path);
-    if (to != NULL && to->caps.presets) return true;
+    if (to != NULL && to->caps.typed_metadata) return true;
   }
   return false;
 }
@@ -515,10 +525,10 @@ static ckpt_status refuse_misfit(const ckpt_convert_request *request, const ckpt
 /* What an output is made from: the input, or its GGUF dialect where it is to be a GGUF model and is none yet. */
 static ckpt_status choose_from(const ckpt_index **from, ckpt_plan *plan, const ckpt_convert_request *request,
                                const ckpt_format *to, ckpt_error *err) {
-  const ckpt_dialect_options options = {.like = request->like, .pre = request->options->pre};
+  const ckpt_dialect_options options = {.like = request->like, .pre = pre_of(request)};
   *from = request->from;
-  if (!to->caps.presets || request->from->is_stored || request->keeps_names) return CKPT_OK;
-  if (ckpt_caps_of(request->from).presets) {
+  if (!to->caps.dialect || request->from->is_stored || request->keeps_names) return CKPT_OK;
+  if (ckpt_caps_of(request->from).dialect) {
     *from = ckpt_index_as_stored(request->from);
     return CKPT_OK;
   }
@@ -535,7 +545,7 @@ static ckpt_status choose_from(const ckpt_index **from, ckpt_plan *plan, const c
 static ckpt_status choose_form(const ckpt_index **from, ckpt_plan *plan, const ckpt_convert_request *request,
                                const ckpt_format *to, ckpt_error *err) {
   const ckpt_adapter_kind kind = ckpt_adapter_kind_of(request->from);
-  const bool is_other = kind == CKPT_ADAPTER_PEFT ? to->caps.presets : kind == CKPT_ADAPTER_GGUF && to->caps.side_files;
+  const bool is_other = kind == CKPT_ADAPTER_PEFT ? to->caps.dialect : kind == CKPT_ADAPTER_GGUF && to->caps.side_files;
   if (!is_other || request->from->is_stored || request->keeps_names)
     return kind == CKPT_ADAPTER_NONE ? choose_from(from, plan, request, to, err) : CKPT_OK;
   const ckpt_index *base = request->like;
@@ -581,12 +591,13 @@ static ckpt_status check_nameable(const ckpt_output *output, ckpt_dtype dtype, c
 /* A graph goes into formats that have one, and what they write is run by one: the input's own or another model's. */
 static ckpt_status check_graph(const ckpt_output *output, const ckpt_convert_request *request, ckpt_error *err) {
   const bool takes = output->format->caps.graph;
-  if (request->graph != NULL && !takes)
+  const ckpt_index *graph = graph_of(request);
+  if (graph != NULL && !takes)
     return ckpt_fail_option(err, CKPT_EINVAL, output->path, "graph", "%s has none (it is for *.onnx)",
                             output->format->name);
-  if (request->graph != NULL && request->graph->graph == NULL)
-    return ckpt_fail_option(err, CKPT_EINVAL, request->graph->path, "graph", "the model has no graph");
-  if (!takes || request->graph != NULL || request->from->graph != NULL) return CKPT_OK;
+  if (graph != NULL && graph->graph == NULL)
+    return ckpt_fail_option(err, CKPT_EINVAL, graph->path, "graph", "the model has no graph");
+  if (!takes || graph != NULL || request->from->graph != NULL) return CKPT_OK;
   return ckpt_advise(ckpt_fail(err, CKPT_EUNSUPPORTED, request->from->path, NULL,
                                "has no graph, and an %s model cannot run without one", output->format->name),
                      err, "%graph=MODEL.onnx");
@@ -635,14 +646,14 @@ static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *reque
                                   : from != plan->dialect ? &plain
                                                           : &converter,
                                   n_steps, err));
-  if (output->format->caps.presets || !has_ggml(request)) CKPT_TRY(ckpt_metadata_edit(output, options, err));
+  if (output->format->caps.typed_metadata || !has_editable(request)) CKPT_TRY(ckpt_metadata_edit(output, err));
   CKPT_TRY(ckpt_selection_new(&selection, options, ckpt_convert_include(options, output->format), n_steps, err));
   CKPT_TRY_GOTO(ckpt_selection_refuse_unread(selection, request->from, output->format->caps.unread, err));
   t.drops_ties = drops_ties(output, request);
-  const ckpt_graph_request of_graph = {request->graph, request->graph_weights, options->partial};
-  CKPT_TRY_GOTO(request->graph != NULL
-                    ? ckpt_graph_rows(plan, sink, &of_graph, request->from, selection, is_quantized, err)
-                    : add_rows(plan, sink, from, selection, is_quantized, &t, err));
+  ckpt_graph_request graph;
+  CKPT_TRY_GOTO(ckpt_graph_request_of(&graph, &request->further, &target->values, request->from->path, err));
+  CKPT_TRY_GOTO(graph.graph != NULL ? ckpt_graph_rows(plan, sink, &graph, request->from, selection, is_quantized, err)
+                                    : add_rows(plan, sink, from, selection, is_quantized, &t, err));
   if (output->format->caps.masters) {
     CKPT_TRY_GOTO(ckpt_training_rows(plan, sink, request->from, err));
     count_parameters(&t, output->described);
@@ -683,13 +694,10 @@ ckpt_status ckpt_convert_plan(ckpt_plan *plan, const ckpt_convert_request *reque
   for (uint32_t i = 0; i < request->n_targets; i++) plan->links = plan->links || links(&request->targets[i].values);
   CKPT_TRY(ckpt_plan_reads(plan, request->from, request->options->input, err));
   if (request->like != NULL) CKPT_TRY(ckpt_plan_reads(plan, request->like, request->like_path, err));
-  if (request->graph != NULL) CKPT_TRY(ckpt_plan_reads(plan, request->graph, request->options->graph, err));
-  if (request->graph_weights != NULL)
-    CKPT_TRY(ckpt_plan_reads(plan, request->graph_weights, request->options->graph_weights, err));
-  if (request->graph == NULL && (request->graph_weights != NULL || request->options->partial))
-    return ckpt_fail_option(err, CKPT_EINVAL, request->from->path,
-                            request->options->partial ? "partial" : "graph_weights", "is for an output with %s",
-                            "another model's graph");
+  for (uint32_t i = 0; i < request->further.n; i++)
+    CKPT_TRY(ckpt_plan_reads(plan, request->further.items[i].index, request->further.items[i].path, err));
+  ckpt_graph_request graph; /* of every output */
+  CKPT_TRY(ckpt_graph_request_of(&graph, &request->further, &request->targets[0].values, request->from->path, err));
   for (uint32_t i = 0; i < request->n_targets; i++)
     CKPT_TRY(add_target(plan, request, &request->targets[i], is_quantized || like_is_quantized, &n_steps, err));
   if (request->adapters != NULL) CKPT_TRY(ckpt_updates_ask(plan, err));
@@ -700,7 +708,7 @@ ckpt_status ckpt_convert_plan(ckpt_plan *plan, const ckpt_convert_request *reque
 
 typedef struct job {
   ckpt_convert_options options;
-  ckpt_index *index, *graph, *graph_weights;
+  ckpt_index *index;
   ckpt_plan *plan;
   ckpt_convert_target target;
   ckpt_convert_request request;
@@ -717,21 +725,19 @@ static ckpt_status plan_job(job *j, ckpt_error *err) {
   if (options->input == NULL || options->output == NULL)
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "input and output must be given");
   CKPT_TRY(ckpt_open(&j->index, options->input, &open, err));
-  if (options->graph != NULL) CKPT_TRY(ckpt_open(&j->graph, options->graph, &open, err));
-  if (options->graph_weights != NULL) CKPT_TRY(ckpt_open(&j->graph_weights, options->graph_weights, &open, err));
-  CKPT_TRY(ckpt_plan_new(&j->plan, err));
   j->target = (ckpt_convert_target){.path = options->output,
                                     .to = options->to,
                                     .shard_size = options->shard_size,
                                     .world = options->world,
                                     .values = {options->values, options->n_values}};
-  j->request = (ckpt_convert_request){.verb = "convert",
-                                      .from = j->index,
-                                      .graph = j->graph,
-                                      .graph_weights = j->graph_weights,
-                                      .targets = &j->target,
-                                      .n_targets = 1,
-                                      .options = options};
+  j->request.further = ckpt_further_inputs_list(&j->target.values, NULL);
+  CKPT_TRY(ckpt_further_inputs_open(&j->request.further, &open, err));
+  CKPT_TRY(ckpt_plan_new(&j->plan, err));
+  j->request.verb = "convert";
+  j->request.from = j->index;
+  j->request.targets = &j->target;
+  j->request.n_targets = 1;
+  j->request.options = options;
   return ckpt_convert_plan(j->plan, &j->request, err);
 }
 
@@ -748,7 +754,6 @@ ckpt_status ckpt_convert(const ckpt_convert_options *options, ckpt_error *err) {
   if (status == CKPT_OK && j.options.digest != NULL) *j.options.digest = j.plan->outputs[0].digest;
   ckpt_plan_free(j.plan);
   ckpt_index_free(j.index);
-  ckpt_index_free(j.graph);
-  ckpt_index_free(j.graph_weights);
+  ckpt_further_inputs_close(&j.request.further);
   return status;
 }

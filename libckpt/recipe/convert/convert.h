@@ -3,6 +3,7 @@
 #define CKPT_RECIPE_CONVERT_CONVERT_H
 
 #include "libckpt/recipe/adapter/adapter.h"
+#include "libckpt/recipe/convert/inputs.h"
 #include "libckpt/recipe/quantize/quantize.h"
 #include "libckpt/recipe/select/select.h"
 
@@ -23,8 +24,7 @@ typedef struct ckpt_convert_request {
   const ckpt_adapters *adapters; /* that from is merged of; NULL: none */
   const ckpt_index *like;        /* the model whose side files, naming and ties the outputs get; NULL: those of from */
   const char *like_path;         /* as the user gave it */
-  const ckpt_index *graph;       /* the model whose graph gets the tensors of from; NULL: none */
-  const ckpt_index *graph_weights; /* the checkpoint that the graph was exported from; NULL: not given */
+  ckpt_further_inputs further;   /* opened */
   const ckpt_convert_target *targets;
   uint32_t n_targets;
   const ckpt_convert_options *options;   /* but for output, to, shard_size, values (in targets), run, digest */

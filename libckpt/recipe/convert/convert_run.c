@@ -67,7 +67,7 @@ static ckpt_status reopen(ckpt_index **out, const ckpt_output *output, bool keep
     index->side_files[0].text = config->text;
   }
   bool is_known = false;
-  if (output->format->caps.presets && !keeps_names) {
+  if (output->format->caps.dialect && !keeps_names) {
     for (uint32_t i = 0; i < described->n_metadata; i++) {
       const ckpt_meta *meta = &described->metadata[i];
       CKPT_TRY(ckpt_index_set_typed(index, meta->key, meta->value, meta->typed, err));

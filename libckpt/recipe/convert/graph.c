@@ -12,6 +12,16 @@
 #include "libckpt/recipe/convert/graph_match.h"
 #include "libckpt/recipe/quantize/quantized.h"
 
+ckpt_status ckpt_graph_request_of(ckpt_graph_request *out, const ckpt_further_inputs *inputs,
+                                  const ckpt_format_values *values, const char *path, ckpt_error *err) {
+  *out = (ckpt_graph_request){.graph = ckpt_further_index(inputs, "graph"),
+                              .old = ckpt_further_index(inputs, "graph_weights"),
+                              .is_partial = ckpt_format_values_find(values, "partial") != NULL};
+  if (out->graph != NULL || (out->old == NULL && !out->is_partial)) return CKPT_OK;
+  return ckpt_fail_option(err, CKPT_EINVAL, path, out->is_partial ? "partial" : "graph_weights",
+                          "is for an output with another model's graph");
+}
+
 /* A tensor that may go into the graph, under one of its names. */
 typedef struct offer {
   const char *name;

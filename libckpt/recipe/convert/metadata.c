@@ -58,14 +58,16 @@ static ckpt_status set_key(ckpt_index *index, const char *rule, ckpt_error *err)
   return CKPT_OK;
 }
 
-ckpt_status ckpt_metadata_edit(ckpt_output *output, const ckpt_convert_options *options, ckpt_error *err) {
-  if (options->set == NULL && options->remove == NULL) return CKPT_OK;
+ckpt_status ckpt_metadata_edit(ckpt_output *output, ckpt_error *err) {
+  const ckpt_format_values *values = &output->options.values;
+  const char *const *set = ckpt_format_list_of(values, "set"), *const *remove = ckpt_format_list_of(values, "remove");
+  if (set == NULL && remove == NULL) return CKPT_OK;
   if (!output->format->caps.typed_metadata)
-    return ckpt_fail_option(err, CKPT_EINVAL, output->path, options->set != NULL ? "set" : "remove",
+    return ckpt_fail_option(err, CKPT_EINVAL, output->path, set != NULL ? "set" : "remove",
                             "it changes GGUF metadata, and %s has none", output->format->name);
-  for (size_t i = 0; options->remove != NULL && options->remove[i] != NULL; i++)
-    CKPT_TRY(ckpt_fail_at(remove_key(output->described, options->remove[i], err), err, output->path, NULL));
-  for (size_t i = 0; options->set != NULL && options->set[i] != NULL; i++)
-    CKPT_TRY(ckpt_fail_at(set_key(output->described, options->set[i], err), err, output->path, NULL));
+  for (size_t i = 0; remove != NULL && remove[i] != NULL; i++)
+    CKPT_TRY(ckpt_fail_at(remove_key(output->described, remove[i], err), err, output->path, NULL));
+  for (size_t i = 0; set != NULL && set[i] != NULL; i++)
+    CKPT_TRY(ckpt_fail_at(set_key(output->described, set[i], err), err, output->path, NULL));
   return CKPT_OK;
 }

@@ -37,7 +37,7 @@ enum {
   CKPT_OPTION_REPEATED = 2,  /* may stand several times; others are an error then */
   CKPT_OPTION_MODIFIER = 4,  /* belongs to the input before it */
   CKPT_OPTION_RANKS = 8,     /* FORMAT: only those that are cut among ranks */
-  CKPT_OPTION_INPUT = 16,    /* PATH: of another input, whose digest receipts keep beside the path */
+  CKPT_OPTION_INPUT = 16,    /* PATH: of a further input (inputs.h), whose digest receipts keep beside the path */
   CKPT_OPTION_ATTACHED = 32, /* CHOICE: stands alone, or with a word behind "=" */
   CKPT_OPTION_MODEL = 64     /* PATH: of a model, to which modifiers behind it belong */
 };
@@ -74,8 +74,9 @@ typedef struct ckpt_option {
 /* Those that write a checkpoint, and receipts. */
 #define CKPT_VERBS_THAT_WRITE "convert consolidate split join reshard merge quantize"
 
-/* The turns at which the values of formats stand: in a receipt's options those of all outputs, in an output its own. */
-enum { CKPT_VALUES_TURN_OF_CONVERT = 9, CKPT_VALUES_TURN_OF_TARGET = 3 };
+/* The turns at which the values of formats stand, in turns of their own: those of all outputs in a receipt's options,
+ * those of one in that output. */
+enum { CKPT_VALUES_TURN_OF_CONVERT = 7, CKPT_VALUES_TURN_OF_TARGET = 3 };
 
 /* The rows of options.def; name NULL ends. */
 extern const ckpt_option ckpt_written_options[];

@@ -165,7 +165,6 @@ ckpt_status ckpt_receipt_plan_input(ckpt_plan *plan, const ckpt_convert_request 
 }
 
 ckpt_status ckpt_receipt_plan(ckpt_plan *plan, const ckpt_convert_request *request, ckpt_error *err) {
-  const ckpt_quantize_options *quantize = request->quantize;
   plan->wants_side_sums = true;
   CKPT_TRY(check_text(request->options->input, err));
   ckpt_adapter_info adapter;
@@ -176,17 +175,11 @@ ckpt_status ckpt_receipt_plan(ckpt_plan *plan, const ckpt_convert_request *reque
   for (uint32_t i = 0; i < plan->n_outputs; i++)
     if (plan->outputs[i].format->caps.side_files) CKPT_TRY(ckpt_side_sums_check_names(plan->outputs[i].described, err));
   CKPT_TRY(ckpt_receipt_plan_input(plan, request, err));
-  if (request->graph != NULL) {
-    CKPT_TRY(check_text(request->options->graph, err));
-    CKPT_TRY(add_digests(plan, request, request->graph, "all", err));
+  for (uint32_t i = 0; i < request->further.n; i++) {
+    CKPT_TRY(check_text(request->further.items[i].path, err));
+    CKPT_TRY(add_digests(plan, request, request->further.items[i].index, "all", err));
   }
-  if (request->graph_weights != NULL) {
-    CKPT_TRY(check_text(request->options->graph_weights, err));
-    CKPT_TRY(add_digests(plan, request, request->graph_weights, "all", err));
-  }
-  if (quantize == NULL || quantize->imatrix == NULL) return CKPT_OK;
-  CKPT_TRY(check_text(quantize->imatrix_path, err));
-  return add_digests(plan, request, quantize->imatrix, "all", err);
+  return CKPT_OK;
 }
 
 /* The content digest of an input, from the rows of a plan that has run. */
@@ -220,19 +213,9 @@ ckpt_status ckpt_receipt_input(const ckpt_plan *plan, const ckpt_convert_request
   return input_digest(plan, request, ckpt_receipt_base(request), ckpt_receipt_include(plan, request), out, err);
 }
 
-ckpt_status ckpt_receipt_imatrix(const ckpt_plan *plan, const ckpt_convert_request *request, ckpt_digest *out,
-                                 ckpt_error *err) {
-  return input_digest(plan, request, request->quantize->imatrix, "all", out, err);
-}
-
-ckpt_status ckpt_receipt_graph(const ckpt_plan *plan, const ckpt_convert_request *request, ckpt_digest *out,
-                               ckpt_error *err) {
-  return input_digest(plan, request, request->graph, "all", out, err);
-}
-
-ckpt_status ckpt_receipt_graph_weights(const ckpt_plan *plan, const ckpt_convert_request *request, ckpt_digest *out,
-                                       ckpt_error *err) {
-  return input_digest(plan, request, request->graph_weights, "all", out, err);
+ckpt_status ckpt_receipt_further(const ckpt_plan *plan, const ckpt_convert_request *request, uint32_t i,
+                                 ckpt_digest *out, ckpt_error *err) {
+  return input_digest(plan, request, request->further.items[i].index, "all", out, err);
 }
 
 /* ---- printing ---------------------------------------------------------------------------------------------------- */
@@ -258,14 +241,21 @@ static void print_list(ckpt_stream *out, const char *key, const char *const *tex
 
 static const char *type_name(ckpt_dtype dtype) { return dtype == CKPT_DTYPE_NONE ? NULL : ckpt_dtype_name(dtype); }
 
-/* Another input that an option names: null where there is none. */
-static void print_input(ckpt_stream *out, const char *path, const ckpt_digest *digest) {
-  if (path == NULL) {
+/* The further inputs of a request, and the digest of each. */
+typedef struct further_digests {
+  const ckpt_further_inputs *inputs;
+  ckpt_digest digests[CKPT_MAX_FURTHER_INPUTS];
+} further_digests;
+
+/* The input that an option names: null where there is none. */
+static void print_input(ckpt_stream *out, const char *field, const further_digests *further) {
+  const ckpt_further_input *input = ckpt_further_inputs_find(further->inputs, field);
+  if (input == NULL) {
     ckpt_stream_text(out, "null");
     return;
   }
-  print_text(out, "{\"path\":", path);
-  print_digest(out, digest);
+  print_text(out, "{\"path\":", input->path);
+  print_digest(out, &further->digests[input - further->inputs->items]);
   ckpt_stream_text(out, "}");
 }
 
@@ -279,8 +269,9 @@ static void print_casts(ckpt_stream *out, const ckpt_convert_options *options) {
   ckpt_stream_text(out, "]");
 }
 
-/* An option of a place, and its key. digest: of the input that it names. */
-static void print_option(ckpt_stream *out, const ckpt_option *option, const void *place, const ckpt_digest *digest) {
+/* An option of a place, and its key. further: those that options of the place can name. */
+static void print_option(ckpt_stream *out, const ckpt_option *option, const void *place,
+                         const further_digests *further) {
   const void *member = (const char *)place + option->offset;
   const bool is_list = (option->flags & CKPT_OPTION_REPEATED) != 0;
   if (option->is_sparse && !ckpt_option_is_given(option, place)) return;
@@ -292,8 +283,7 @@ static void print_option(ckpt_stream *out, const ckpt_option *option, const void
     print_list(out, option->field, *(const char *const *const *)member);
     return;
   }
-  ckpt_stream_printf(out, "%s\"%s\":", option->flags & CKPT_OPTION_INPUT && option->is_sparse ? ",\n  " : ",",
-                     option->field);
+  ckpt_stream_printf(out, ",\"%s\":", option->field);
   switch (option->kind) {
     case CKPT_OPTION_FLAG: ckpt_stream_text(out, *(const bool *)member ? "true" : "false"); break;
     case CKPT_OPTION_SIZE: ckpt_stream_printf(out, "%llu", (ull) * (const uint64_t *)member); break;
@@ -304,46 +294,48 @@ static void print_option(ckpt_stream *out, const ckpt_option *option, const void
     case CKPT_OPTION_PRESET: print_text(out, "", (*(const ckpt_preset *const *)member)->name); break;
     default:
       if (option->flags & CKPT_OPTION_INPUT)
-        print_input(out, *(const char *const *)member, digest);
+        print_input(out, option->field, further);
       else
         print_text(out, "", *(const char *const *)member);
   }
 }
 
-/* Values that a run (is_of_all) or an output of it has, as their formats declare them. */
-static void print_values(ckpt_stream *out, const ckpt_format_values *values, bool is_of_all) {
-  const ckpt_format_option *option;
-  for (size_t i = 0; (option = ckpt_format_option_at(i)) != NULL; i++)
-    for (size_t k = 0; k < values->n; k++) {
-      const ckpt_format_value *value = &values->items[k];
-      if (option->is_of_all != is_of_all || value->value == 0 || strcmp(value->name, option->name) != 0) continue;
-      size_t n = 0;
-      const char *word = option->words == NULL ? NULL : ckpt_format_word(option->words, value->value, &n);
-      if (word != NULL)
-        ckpt_stream_printf(out, ",\"%s\":\"%.*s\"", option->name, (int)n, word);
-      else if (option->most == 1)
-        ckpt_stream_printf(out, ",\"%s\":true", option->name);
-      else
-        ckpt_stream_printf(out, ",\"%s\":%llu", option->name, (ull)value->value);
-    }
+/* A value that was given, and its key; an input begins a line. */
+static void print_value(ckpt_stream *out, const ckpt_format_option *option, const ckpt_format_value *value,
+                        const further_digests *further) {
+  size_t n = 0;
+  const char *word = ckpt_format_word(option->words, value->value, &n);
+  if (option->kind == CKPT_VALUE_LIST) {
+    print_list(out, option->name, value->list);
+    return;
+  }
+  ckpt_stream_printf(out, "%s\"%s\":", option->kind == CKPT_VALUE_INPUT ? ",\n  " : ",", option->name);
+  if (option->kind == CKPT_VALUE_INPUT)
+    print_input(out, option->name, further);
+  else if (option->kind == CKPT_VALUE_TEXT)
+    print_text(out, "", value->text);
+  else if (word != NULL)
+    ckpt_stream_printf(out, "\"%.*s\"", (int)n, word);
+  else if (option->most == 1)
+    ckpt_stream_text(out, "true");
+  else
+    ckpt_stream_printf(out, "%llu", (ull)value->value);
 }
 
-/* Of inputs that only some requests have. */
-typedef struct other_digests {
-  ckpt_digest imatrix, graph, graph_weights;
-} other_digests;
-
-/* That of the input which an option names. */
-static const ckpt_digest *digest_of(const other_digests *digests, const ckpt_option *option) {
-  if (digests == NULL) return NULL;
-  if (option->place == CKPT_PLACE_QUANTIZE) return &digests->imatrix;
-  const bool is_graph = option->offset == offsetof(ckpt_convert_options, graph);
-  return is_graph ? &digests->graph : &digests->graph_weights;
+/* Values that a run (is_of_all) or an output of it has, as their formats declare them. */
+static void print_values(ckpt_stream *out, const ckpt_format_values *values, bool is_of_all,
+                         const further_digests *further) {
+  const ckpt_option *row;
+  for (unsigned key = 1; (row = ckpt_option_of_key(CKPT_PLACE_FORMAT, key)) != NULL; key++) {
+    const ckpt_format_option *option = ckpt_format_option_known(row->field, NULL);
+    const ckpt_format_value *value = ckpt_format_values_find(values, row->field);
+    if (value != NULL && option->is_of_all == is_of_all) print_value(out, option, value, further);
+  }
 }
 
 /* All that receipts keep of a place, in the order of its keys. */
 static void print_place(ckpt_stream *out, ckpt_option_place kind, const void *place, const ckpt_format_values *values,
-                        const other_digests *digests) {
+                        const further_digests *further) {
   const unsigned turn = kind == CKPT_PLACE_CONVERT  ? CKPT_VALUES_TURN_OF_CONVERT
                         : kind == CKPT_PLACE_TARGET ? CKPT_VALUES_TURN_OF_TARGET
                                                     : 0;
@@ -351,26 +343,26 @@ static void print_place(ckpt_stream *out, ckpt_option_place kind, const void *pl
     const ckpt_option *option = ckpt_option_of_key(kind, key);
     if (option == NULL && key != turn) return;
     if (option == NULL)
-      print_values(out, values, kind == CKPT_PLACE_CONVERT);
+      print_values(out, values, kind == CKPT_PLACE_CONVERT, further);
     else
-      print_option(out, option, place, digest_of(digests, option));
+      print_option(out, option, place, further);
   }
 }
 
-static void print_options(ckpt_stream *out, const ckpt_convert_request *request, const other_digests *digests) {
+static void print_options(ckpt_stream *out, const ckpt_convert_request *request, const further_digests *further) {
   const ckpt_convert_options *options = request->options;
   print_text(out, " \"options\":{\"names\":", options->stored_names ? "stored" : NULL);
   if (request->from->weights != NULL) print_text(out, ",\"weights\":", request->from->weights);
   print_text(out, ",\"like\":", request->like_path);
-  print_place(out, CKPT_PLACE_CONVERT, options, &request->targets[0].values, digests);
+  print_place(out, CKPT_PLACE_CONVERT, options, &request->targets[0].values, further);
   if (request->adapters != NULL) {
     print_text(out, ",\n  \"merge\":{\"rules\":", CKPT_MERGE_RULES);
-    print_place(out, CKPT_PLACE_ADAPTER, ckpt_adapters_options(request->adapters), NULL, digests);
+    print_place(out, CKPT_PLACE_ADAPTER, ckpt_adapters_options(request->adapters), NULL, further);
     ckpt_stream_text(out, "}");
   }
   if (request->quantize != NULL) {
     print_text(out, ",\n  \"quantize\":{\"presets\":", CKPT_PRESETS_VERSION);
-    print_place(out, CKPT_PLACE_QUANTIZE, request->quantize, NULL, digests);
+    print_place(out, CKPT_PLACE_QUANTIZE, request->quantize, NULL, further);
     ckpt_stream_text(out, "}");
   }
   ckpt_stream_text(out, "},\n");
@@ -416,7 +408,7 @@ static void print_output(ckpt_stream *out, const ckpt_plan *plan, const ckpt_con
   ckpt_convert_target asked = *target;
   if (!output->options.is_folder || !output->format->caps.cut_by_size) asked.shard_size = 0;
   print_place(out, CKPT_PLACE_TARGET, &asked, &asked.values, NULL);
-  if (output->format->caps.presets && output->read_names != NULL) print_text(out, ",\"names\":", output->read_names);
+  if (output->format->caps.dialect && output->read_names != NULL) print_text(out, ",\"names\":", output->read_names);
   print_digest(out, &output->digest);
   ckpt_stream_printf(out, ",\"n_tensors\":%u,\"n_bytes\":%llu,\"side_files\":", output->described->n_tensors,
                      (ull)ckpt_output_bytes(output));
@@ -468,12 +460,10 @@ static void print_adapters(ckpt_stream *out, const ckpt_adapters *adapters) {
 ckpt_status ckpt_receipt_write(const ckpt_plan *plan, const ckpt_convert_request *request, ckpt_sink *sink,
                                ckpt_error *err) {
   ckpt_digest digest;
-  other_digests others;
+  further_digests further = {.inputs = &request->further};
   CKPT_TRY(ckpt_receipt_input(plan, request, &digest, err));
-  if (request->quantize != NULL && request->quantize->imatrix != NULL)
-    CKPT_TRY(ckpt_receipt_imatrix(plan, request, &others.imatrix, err));
-  if (request->graph != NULL) CKPT_TRY(ckpt_receipt_graph(plan, request, &others.graph, err));
-  if (request->graph_weights != NULL) CKPT_TRY(ckpt_receipt_graph_weights(plan, request, &others.graph_weights, err));
+  for (uint32_t i = 0; i < request->further.n; i++)
+    CKPT_TRY(ckpt_receipt_further(plan, request, i, &further.digests[i], err));
   void *window = malloc(WINDOW_BYTES);
   CKPT_TRY_ALLOC(window, err);
   ckpt_stream out;
@@ -481,7 +471,7 @@ ckpt_status ckpt_receipt_write(const ckpt_plan *plan, const ckpt_convert_request
   print_text(&out, "{\"ckpt_receipt\":1,\n \"version\":", ckpt_version());
   print_text(&out, ",\n \"verb\":", request->verb);
   ckpt_stream_text(&out, ",\n");
-  print_options(&out, request, &others);
+  print_options(&out, request, &further);
   print_text(&out, " \"inputs\":[\n  {\"path\":", request->options->input);
   print_text(&out, ",\"format\":", ckpt_receipt_base(request)->format);
   print_text(&out, ",\"names\":", ckpt_receipt_base(request)->names);

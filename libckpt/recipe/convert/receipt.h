@@ -25,17 +25,9 @@ const ckpt_index *ckpt_receipt_base(const ckpt_convert_request *request);
 ckpt_status ckpt_receipt_input(const ckpt_plan *plan, const ckpt_convert_request *request, ckpt_digest *out,
                                ckpt_error *err);
 
-/* The same of its importance matrix, which it must have. */
-ckpt_status ckpt_receipt_imatrix(const ckpt_plan *plan, const ckpt_convert_request *request, ckpt_digest *out,
-                                 ckpt_error *err);
-
-/* The same of all tensors of the checkpoint that its graph was exported from, which it must have. */
-ckpt_status ckpt_receipt_graph_weights(const ckpt_plan *plan, const ckpt_convert_request *request, ckpt_digest *out,
-                                       ckpt_error *err);
-
-/* The same of all tensors of the model of its graph, which it must have. */
-ckpt_status ckpt_receipt_graph(const ckpt_plan *plan, const ckpt_convert_request *request, ckpt_digest *out,
-                               ckpt_error *err);
+/* The same of all tensors of its i-th further input. */
+ckpt_status ckpt_receipt_further(const ckpt_plan *plan, const ckpt_convert_request *request, uint32_t i,
+                                 ckpt_digest *out, ckpt_error *err);
 
 /* What the input's digest covers: the outputs' --include, or everything if they differ. */
 const char *ckpt_receipt_include(const ckpt_plan *plan, const ckpt_convert_request *request);

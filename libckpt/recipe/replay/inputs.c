@@ -60,14 +60,15 @@ static const char *path_now(const recorded *r, const char *path) {
   return path;
 }
 
-enum { NAMED_INPUTS = 5 }; /* before the adapters */
-
 /* The path of input i, NULL where there is none of its kind; false past the last. */
 static bool input_at(const recorded *r, size_t i, const char **path) {
-  const char *const named[NAMED_INPUTS] = {r->options.input, r->request.like_path, r->options.graph,
-                                           r->options.graph_weights, r->quantize.imatrix_path};
-  if (i >= NAMED_INPUTS + (size_t)r->n_adapters) return false;
-  *path = i < NAMED_INPUTS ? named[i] : r->adapters[i - NAMED_INPUTS].path;
+  const ckpt_further_inputs *further = &r->request.further;
+  const size_t first_adapter = 2 + (size_t)further->n;
+  if (i >= first_adapter + r->n_adapters) return false;
+  *path = i == 0              ? r->options.input
+          : i == 1            ? r->request.like_path
+          : i < first_adapter ? further->items[i - 2].path
+                              : r->adapters[i - first_adapter].path;
   return true;
 }
 
@@ -142,6 +143,21 @@ static ckpt_status merge(recorded *r, ckpt_error *err) {
   return ckpt_adapters_merge(&r->from, r->opened, err);
 }
 
+/* What options name: none of it is opened as the model is. */
+static ckpt_status open_further(recorded *r, ckpt_error *err) {
+  ckpt_further_inputs *further = &r->request.further;
+  for (uint32_t i = 0; i < further->n; i++) {
+    ckpt_further_input *input = &further->items[i];
+    const ckpt_open_options open = {.struct_size = sizeof open,
+                                    .stored_names = input->is_stored || r->options.stored_names};
+    CKPT_TRY(open_input(r, &input->index, input->path, &open, err));
+  }
+  const ckpt_index *graph = ckpt_further_index(further, "graph");
+  r->quantize.imatrix = ckpt_further_index(further, "imatrix");
+  if (graph == NULL || graph->graph != NULL) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EFORMAT, graph->path, NULL, "has no graph now");
+}
+
 ckpt_status ckpt_replay_open_inputs(recorded *r, ckpt_error *err) {
   r->options.struct_size = sizeof r->options;
   ckpt_open_options open = {
@@ -158,22 +174,7 @@ ckpt_status ckpt_replay_open_inputs(recorded *r, ckpt_error *err) {
     CKPT_TRY(open_input(r, &r->from, r->options.input, &open, err));
   }
   if (r->n_adapters != 0) CKPT_TRY(merge(r, err));
-  if (r->quantize.imatrix_path != NULL) {
-    const ckpt_open_options stored = {.struct_size = sizeof stored, .stored_names = true};
-    CKPT_TRY(open_input(r, &r->importance, r->quantize.imatrix_path, &stored, err));
-    r->quantize.imatrix = r->importance;
-  }
-  if (r->options.graph != NULL) {
-    const ckpt_open_options plain = {.struct_size = sizeof plain, .stored_names = r->options.stored_names};
-    CKPT_TRY(open_input(r, &r->graph, r->options.graph, &plain, err));
-    if (r->graph->graph == NULL) return ckpt_fail(err, CKPT_EFORMAT, r->graph->path, NULL, "has no graph now");
-  }
-  if (r->options.graph_weights != NULL) {
-    const ckpt_open_options plain = {.struct_size = sizeof plain, .stored_names = r->options.stored_names};
-    CKPT_TRY(open_input(r, &r->graph_weights, r->options.graph_weights, &plain, err));
-  }
-  r->request.graph = r->graph;
-  r->request.graph_weights = r->graph_weights;
+  CKPT_TRY(open_further(r, err));
   r->request.from = r->from;
   r->request.like = r->like;
   r->request.options = &r->options;
@@ -267,17 +268,12 @@ ckpt_status ckpt_replay_compare_inputs(recorded *r, const ckpt_plan *plan, const
   ckpt_digest now;
   CKPT_TRY(compare_model(r, plan, to, err));
   if (r->opened != NULL) CKPT_TRY(compare_adapters(r, to, err));
-  if (r->graph != NULL) {
-    CKPT_TRY(ckpt_receipt_graph(plan, &r->request, &now, err));
-    compare_digest(to, &r->graph_digest, &now, r->graph->path, "the tensors of the graph's model have changed");
+  for (uint32_t i = 0; i < r->request.further.n; i++) {
+    const ckpt_further_input *input = &r->request.further.items[i];
+    CKPT_TRY(ckpt_receipt_further(plan, &r->request, i, &now, err));
+    for (uint32_t k = 0; k < r->n_further; k++)
+      if (strcmp(r->further[k].field, input->field) == 0)
+        compare_digest(to, &r->further[k].digest, &now, input->index->path, input->changed);
   }
-  if (r->graph_weights != NULL) {
-    CKPT_TRY(ckpt_receipt_graph_weights(plan, &r->request, &now, err));
-    compare_digest(to, &r->graph_weights_digest, &now, r->graph_weights->path,
-                   "the checkpoint of the graph has changed");
-  }
-  if (r->importance == NULL) return CKPT_OK;
-  CKPT_TRY(ckpt_receipt_imatrix(plan, &r->request, &now, err));
-  compare_digest(to, &r->imatrix, &now, r->importance->path, "the importance matrix is another one");
   return CKPT_OK;
 }

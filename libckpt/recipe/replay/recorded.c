@@ -204,21 +204,25 @@ static ckpt_status read_presets(recorded *r, ckpt_json *json, void *into, ckpt_e
                    text == NULL ? "" : text, CKPT_PRESETS_VERSION);
 }
 
-/* Another input that an option names, into the member for its path and what is known of it. */
-static ckpt_status read_input(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
+/* The input that an option names: its path, and what is known of it. */
+static ckpt_status read_input(recorded *r, ckpt_json *json, const char *of, const char **path, ckpt_error *err) {
   ckpt_json_token token;
-  const char **path = into;
-  recorded_output *digest = into == (void *)&r->options.graph           ? &r->graph_digest
-                            : into == (void *)&r->options.graph_weights ? &r->graph_weights_digest
-                                                                        : &r->imatrix;
   CKPT_TRY(ckpt_json_next(json, &token, err));
   if (token == CKPT_JSON_NULL) return CKPT_OK;
-  if (token != CKPT_JSON_OBJECT) return ckpt_recorded_refuse(r, "inputs", err);
+  if (token != CKPT_JSON_OBJECT || r->n_further == CKPT_MAX_FURTHER_INPUTS)
+    return ckpt_recorded_refuse(r, "inputs", err);
+  ckpt_recorded_input *input = &r->further[r->n_further++];
+  input->field = of;
   const field fields[] = {{"path", read_text, path, false},
-                          {"digest", ckpt_recorded_digest, digest, false},
+                          {"digest", ckpt_recorded_digest, &input->digest, false},
                           {NULL, refuse_option, NULL, false}};
   CKPT_TRY(ckpt_recorded_fields(r, json, fields, sizeof fields / sizeof *fields, err));
   return *path == NULL ? ckpt_recorded_refuse(r, "inputs", err) : CKPT_OK;
+}
+
+/* Of a place: quantize has one, the others are values of formats. */
+static ckpt_status read_imatrix(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
+  return read_input(r, json, "imatrix", into, err);
 }
 
 /* How an option is read: as its member is. */
@@ -234,7 +238,7 @@ static field field_of(const ckpt_option *option, void *place) {
     case CKPT_OPTION_TYPE: f.read = read_type; break;
     case CKPT_OPTION_PRESET: f.read = read_preset; break;
     case CKPT_OPTION_CAST: f.read = read_casts; break;
-    default: f.read = option->flags & CKPT_OPTION_INPUT ? read_input : is_list ? read_list : read_text;
+    default: f.read = option->flags & CKPT_OPTION_INPUT ? read_imatrix : is_list ? read_list : read_text;
   }
   return f;
 }
@@ -254,20 +258,32 @@ static ckpt_status add_value(recorded *r, ckpt_format_values *values, ckpt_forma
   return CKPT_OK;
 }
 
-static ckpt_status read_value(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
-  const value_reader *to = into;
+static ckpt_status read_number(recorded *r, ckpt_json *json, const ckpt_format_option *option, uint64_t *value,
+                               ckpt_error *err) {
+  const char *word = NULL;
   bool is_set = false;
   uint32_t count = 0;
-  if (to->option->words != NULL) {
-    const char *word = NULL;
+  if (option->words != NULL) {
     CKPT_TRY(read_word(r, json, &word, err));
-    count = (uint32_t)ckpt_format_word_number(to->option->words, word);
-    if (count == 0) return ckpt_recorded_refuse(r, to->option->name, err);
-  } else if (to->option->most == 1)
-    CKPT_TRY(ckpt_recorded_flag(r, json, &is_set, err));
-  else
-    CKPT_TRY(read_count(r, json, &count, err));
-  return add_value(r, to->values, (ckpt_format_value){to->option->name, is_set ? 1 : count}, err);
+    *value = ckpt_format_word_number(option->words, word);
+    return *value == 0 ? ckpt_recorded_refuse(r, option->name, err) : CKPT_OK;
+  }
+  const bool is_flag = option->most == 1;
+  CKPT_TRY(is_flag ? ckpt_recorded_flag(r, json, &is_set, err) : read_count(r, json, &count, err));
+  *value = is_set ? 1 : count;
+  return CKPT_OK;
+}
+
+static ckpt_status read_value(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
+  const value_reader *to = into;
+  ckpt_format_value value = {.name = to->option->name};
+  switch (to->option->kind) {
+    case CKPT_VALUE_NUMBER: CKPT_TRY(read_number(r, json, to->option, &value.value, err)); break;
+    case CKPT_VALUE_TEXT: CKPT_TRY(read_text(r, json, &value.text, err)); break;
+    case CKPT_VALUE_INPUT: CKPT_TRY(read_input(r, json, value.name, &value.text, err)); break;
+    case CKPT_VALUE_LIST: CKPT_TRY(read_list(r, json, &value.list, err)); break;
+  }
+  return add_value(r, to->values, value, err);
 }
 
 /* One field is left for what refuses others. */
@@ -400,7 +416,7 @@ static ckpt_status read_outputs(recorded *r, ckpt_json *json, void *into, ckpt_e
         return ckpt_json_fail(json, err, "output '%.200s' stands there twice", target->path);
     r->request.n_targets = n + 1;
     const ckpt_format *format = ckpt_format_find(target->to);
-    if (format != NULL && format->caps.presets && output->names == NULL) r->request.keeps_names = true;
+    if (format != NULL && format->caps.dialect && output->names == NULL) r->request.keeps_names = true;
   }
   r->request.targets = r->targets;
   return CKPT_OK;
@@ -431,6 +447,7 @@ static ckpt_status parse(recorded *r, ckpt_error *err) {
     status = ckpt_recorded_refuse(r, "outputs", err);
   else
     status = share_values(r, err);
+  r->request.further = ckpt_further_inputs_list(&r->values, r->request.quantize);
   if (status == CKPT_OK) status = ckpt_recorded_check(r, err);
 done:
   ckpt_json_free(json);
@@ -449,11 +466,9 @@ void ckpt_recorded_close_inputs(recorded *r) {
   ckpt_adapters_free(r->opened);
   ckpt_index_free(r->base);
   ckpt_index_free(r->like);
-  ckpt_index_free(r->importance);
-  ckpt_index_free(r->graph);
-  ckpt_index_free(r->graph_weights);
+  ckpt_further_inputs_close(&r->request.further);
   r->opened = NULL;
-  r->from = r->base = r->like = r->importance = r->graph = r->graph_weights = NULL;
+  r->from = r->base = r->like = NULL;
 }
 
 void ckpt_recorded_close(ckpt_recorded *r) {

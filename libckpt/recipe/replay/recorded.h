@@ -17,6 +17,12 @@ typedef struct ckpt_recorded_output {
   const char *names; /* whose names the digest is over; NULL: it does not say */
 } ckpt_recorded_output;
 
+/* An input that an option names. */
+typedef struct ckpt_recorded_input {
+  const char *field;
+  ckpt_recorded_output digest;
+} ckpt_recorded_input;
+
 /* An input that is merged into the first. */
 typedef struct ckpt_recorded_adapter {
   const char *path;
@@ -34,17 +40,17 @@ typedef struct ckpt_recorded {
   const char *input_names, *input_format, *input_include;
   ckpt_recorded_output input, *outputs;
   ckpt_quantize_options quantize; /* where request.quantize says so */
-  ckpt_recorded_output imatrix;
   ckpt_convert_target *targets;
   ckpt_format_values values; /* of formats, for all targets, which have them too */
   ckpt_convert_request request;
-  ckpt_recorded_output graph_digest, graph_weights_digest;
+  ckpt_recorded_input further[CKPT_MAX_FURTHER_INPUTS]; /* the request's */
+  uint32_t n_further;
   ckpt_adapter_options merge; /* where it merges */
   bool merges;
   ckpt_recorded_adapter *adapters;
   uint32_t n_adapters;
-  ckpt_index *from, *like, *importance, *graph, *graph_weights; /* its inputs, once opened; owned */
-  ckpt_index *base; /* what adapters are merged into, from is then the merged model; NULL without adapters */
+  ckpt_index *from, *like; /* its inputs, once opened, beside the further ones; owned */
+  ckpt_index *base;        /* what adapters are merged into, from is then the merged model; NULL without adapters */
   ckpt_adapters *opened;
 } ckpt_recorded;
 

@@ -34,7 +34,8 @@ static ckpt_status check_place(const ckpt_recorded *r, ckpt_option_place kind, c
 
 static ckpt_status check_values(const ckpt_recorded *r, const ckpt_format_values *values, ckpt_error *err) {
   for (size_t i = 0; i < values->n; i++)
-    if (values->items[i].value != 0 && !ckpt_option_takes_value(values->items[i].name, r->request.verb))
+    if (ckpt_format_value_is_given(&values->items[i]) &&
+        !ckpt_option_takes_value(values->items[i].name, r->request.verb))
       return refuse(r, true, values->items[i].name, err);
   return CKPT_OK;
 }
@@ -68,7 +69,8 @@ static bool has_values(const ckpt_convert_target *target, const ckpt_format *for
   for (size_t i = 0; i < target->values.n; i++) {
     const ckpt_format_value *value = &target->values.items[i];
     const ckpt_format_option *option = ckpt_format_option_known(value->name, NULL);
-    if (value->value != 0 && !option->is_of_all && ckpt_format_option_find(format->options, value->name) == NULL)
+    if (ckpt_format_value_is_given(value) && !option->is_of_all &&
+        ckpt_format_option_find(format->options, value->name) == NULL)
       return false;
   }
   return ckpt_format_values_check(&target->values, format->options, NULL, NULL) == CKPT_OK;
@@ -107,7 +109,7 @@ ckpt_status ckpt_recorded_check(const ckpt_recorded *r, ckpt_error *err) {
     has_graph = has_graph || (format != NULL && format->caps.graph);
     CKPT_TRY(check_target(r, &r->targets[i], err));
   }
-  if (r->options.graph != NULL && !has_graph)
+  if (ckpt_format_values_find(&r->values, "graph") != NULL && !has_graph)
     return ckpt_fail(err, CKPT_EFORMAT, r->path, NULL, "records graph, and no output has one");
   return CKPT_OK;
 }

@@ -354,7 +354,9 @@ static void compare_whole(const recorded_output *then, const ckpt_output *now, b
 /* Whether outputs say where the inputs' data are, from their own folders. */
 static bool has_links(const recorded *r) {
   for (size_t i = 0; i < r->values.n; i++)
-    if (ckpt_format_option_known(r->values.items[i].name, NULL)->links && r->values.items[i].value != 0) return true;
+    if (ckpt_format_option_known(r->values.items[i].name, NULL)->links &&
+        ckpt_format_value_is_given(&r->values.items[i]))
+      return true;
   return false;
 }
 

@@ -31,7 +31,7 @@ class DcpWrite : public testing::Test {
     options.output = output.c_str();
     options.to = "dcp";
     options.world = world;
-    const ckpt_format_value level = {"zstd_level", static_cast<uint64_t>(zstd_level)};
+    const ckpt_format_value level = {"zstd_level", static_cast<uint64_t>(zstd_level), nullptr, nullptr};
     options.values = &level;
     options.n_values = 1;
     options.run = &run;

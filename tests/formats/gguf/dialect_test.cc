@@ -358,7 +358,9 @@ std::string with_metadata(const std::string &gguf, const std::string &out, const
   options.struct_size = sizeof options;
   options.input = gguf.c_str();
   options.output = out.c_str();
-  options.set = set.data();
+  const ckpt_format_value edit = {"set", 0, nullptr, set.data()};
+  options.values = &edit;
+  options.n_values = 1;
   options.force = true;
   EXPECT_EQ(ckpt_convert(&options, &err), CKPT_OK) << text_of(err);
   return out;

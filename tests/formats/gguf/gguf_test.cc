@@ -36,8 +36,10 @@ std::string convert(const std::string &input, const std::string &output, const c
   options.output = output.c_str();
   options.to = to;
   options.shard_size = shard_size;
-  options.set = set.size() > 1 ? set.data() : nullptr;
-  options.remove = remove.size() > 1 ? remove.data() : nullptr;
+  const ckpt_format_value edits[] = {{"set", 0, nullptr, set.size() > 1 ? set.data() : nullptr},
+                                     {"remove", 0, nullptr, remove.size() > 1 ? remove.data() : nullptr}};
+  options.values = edits;
+  options.n_values = 2;
   options.force = true;
   options.stored_names = true;  // what a family's rules make of a model: dialect_test.cc
   char text[2048];

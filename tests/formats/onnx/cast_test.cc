@@ -165,10 +165,10 @@ TEST(OnnxCasts, AGraphsQuantizedValuesAreNotMadeByACast) {
     spill(folder / "w.safetensors",
           safetensors(R"({"w":{"dtype":")" + values + R"(","shape":[2],"data_offsets":[0,)" + std::to_string(n) + "]}}",
                       std::string(static_cast<size_t>(n), '\0')));
-    ckpt_convert_options graph = {};
-    graph.graph = model.c_str();
-    graph.force = true;
-    return convert(folder / "w.safetensors", folder / "b.onnx", graph);
+    const Graph graph(model.c_str());
+    ckpt_convert_options options = graph.options();
+    options.force = true;
+    return convert(folder / "w.safetensors", folder / "b.onnx", options);
   };
   EXPECT_EQ(said(17, 2, "F8_E4M3", 2), "");
   EXPECT_EQ(said(10, 4, "F32", 8), "");

@@ -209,10 +209,11 @@ TEST(Onnx, TheFileBesideIsReplacedWithForce) {
 
 ckpt_convert_options linking(const char *graph = nullptr) {
   ckpt_convert_options link = {};
-  static const ckpt_format_value value = {"link", 1};
-  link.values = &value;
-  link.n_values = 1;
-  link.graph = graph;
+  static const ckpt_format_value alone = {"link", 1, nullptr, nullptr};
+  static ckpt_format_value into_graph[] = {alone, {"graph", 0, nullptr, nullptr}};
+  if (graph != nullptr) into_graph[1].text = graph;
+  link.values = graph == nullptr ? &alone : into_graph;
+  link.n_values = graph == nullptr ? 1 : 2;
   return link;
 }
 
@@ -271,7 +272,7 @@ TEST(Onnx, WhatCannotBeLinkedIsRefusedByName) {
   refused(model, folder / "in/a.onnx", linking(), "there is nothing to link");
   ckpt_convert_options zstd = {};
   zstd.to = "dcp";
-  const ckpt_format_value level = {"zstd_level", 1};
+  const ckpt_format_value level = {"zstd_level", 1, nullptr, nullptr};
   zstd.values = &level;
   zstd.n_values = 1;
   ASSERT_EQ(convert(model, folder / "in/dcp", zstd), "");
@@ -296,15 +297,15 @@ TEST(Onnx, GraphsGetOtherWeightsByName) {
   Folder folder;
   const char *without[] = {"val_*", nullptr}, *rename[] = {"s/^emb/embedding/", nullptr};
   ckpt_cast_rule to_f64 = {nullptr, CKPT_F64};
-  ckpt_convert_options cast = {}, graph = {}, renamed = {};
+  ckpt_convert_options cast = {}, renamed = {};
   cast.casts = &to_f64;
   cast.n_casts = 1;
   cast.exclude = without;
   ASSERT_EQ(convert(kData + "legacy.onnx", folder / "other.safetensors"), "");
   ASSERT_EQ(convert(kData + "dynamo.onnx", folder / "wide.safetensors", cast), "");
   const std::string model = kData + "dynamo.onnx";
-  graph.graph = model.c_str();
-  graph.partial = true;
+  const Graph partial(model.c_str(), true);
+  const ckpt_convert_options graph = partial.options();
   ASSERT_EQ(convert(folder / "wide.safetensors", folder / "a.onnx", graph), "");
   EXPECT_EQ(slurp(folder / "a.onnx"), slurp(model));
   EXPECT_NE(convert(folder / "wide.safetensors", folder / "a.safetensors", graph)
@@ -315,10 +316,9 @@ TEST(Onnx, GraphsGetOtherWeightsByName) {
   ASSERT_EQ(convert(folder / "renamed.safetensors", folder / "b.onnx", graph), "");
   EXPECT_EQ(slurp(folder / "b.onnx"), slurp(model));
   const std::string types = kData + "types.onnx";
-  graph.graph = types.c_str();
-  EXPECT_NE(
-      convert(folder / "wide.safetensors", folder / "c.onnx", graph).find("none of its tensors has a name of the"),
-      std::string::npos);
+  EXPECT_NE(convert(folder / "wide.safetensors", folder / "c.onnx", Graph(types.c_str(), true).options())
+                .find("none of its tensors has a name of the"),
+            std::string::npos);
 }
 
 // Values of a typed field, which stay as they are where nothing changes, are others here.
@@ -334,9 +334,7 @@ TEST(Onnx, TypedValuesOfAGraphAreReplaced) {
                     "\"shape\":[2],\"data_offsets\":[8,24]}}",
                     "abcdefgh0123456789ABCDEF"));
   const std::string model = folder / "a.onnx";
-  ckpt_convert_options options = {};
-  options.graph = model.c_str();
-  ASSERT_EQ(convert(folder / "w.safetensors", folder / "b.onnx", options), "");
+  ASSERT_EQ(convert(folder / "w.safetensors", folder / "b.onnx", Graph(model.c_str()).options()), "");
   IndexPointer index = must_open(folder / "b.onnx");
   EXPECT_EQ(elements(index.get(), ckpt_index_find(index.get(), "w")), "abcdefgh");
   EXPECT_EQ(elements(index.get(), ckpt_index_find(index.get(), "v")), "0123456789ABCDEF");
@@ -349,9 +347,7 @@ TEST(Onnx, WithoutAGraphNoModelIsWritten) {
   const std::string none = folder / "a.safetensors", bare = folder / "bare.onnx";
   EXPECT_EQ(convert(none, folder / "b.onnx"),
             none + ": has no graph, and an onnx model cannot run without one (graph=MODEL.onnx)");
-  ckpt_convert_options graph = {};
-  graph.graph = none.c_str();
-  EXPECT_EQ(convert(none, folder / "b.onnx", graph), none + ": graph: the model has no graph");
+  EXPECT_EQ(convert(none, folder / "b.onnx", Graph(none.c_str()).options()), none + ": graph: the model has no graph");
   EXPECT_FALSE(std::filesystem::exists(folder / "b.onnx"));
   ASSERT_EQ(convert_bare(none, bare), "");
   EXPECT_EQ(convert(bare, folder / "b.onnx"), "");
@@ -361,9 +357,8 @@ TEST(Onnx, WithoutAGraphNoModelIsWritten) {
 TEST(Onnx, WhatDoesNotFitTheGraphIsRefused) {
   Folder folder;
   const std::string model = kData + "dynamo.onnx";
-  ckpt_convert_options graph = {};
-  graph.graph = model.c_str();
-  graph.partial = true;
+  const Graph partial(model.c_str(), true);
+  const ckpt_convert_options graph = partial.options();
   auto said = [&](const std::string &dtype, const std::string &shape, size_t n) {
     std::string header = "{\"scale\":{\"dtype\":\"" + dtype + "\",\"shape\":" + shape + ",\"data_offsets\":[0," +
                          std::to_string(n) + "]}}";

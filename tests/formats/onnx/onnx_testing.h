@@ -18,10 +18,25 @@ namespace formats_testing {
 
 // Asks for large data in a file beside the model.
 inline void put_outside(ckpt_convert_options *options) {
-  static const ckpt_format_value value = {"external_data", 1};
+  static const ckpt_format_value value = {"external_data", 1, nullptr, nullptr};
   options->values = &value;
   options->n_values = 1;
 }
+
+// Asks for the graph of another model; partial: what has no counterpart is a loss. Kept by the caller.
+struct Graph {
+  explicit Graph(const char *path, bool partial = false)
+      : values_{{"graph", 0, path, nullptr}, {"partial", partial ? UINT64_C(1) : 0, nullptr, nullptr}} {}
+  ckpt_convert_options options() const {
+    ckpt_convert_options options = {};
+    options.values = values_;
+    options.n_values = 2;
+    return options;
+  }
+
+ private:
+  ckpt_format_value values_[2];
+};
 
 inline const std::string kData = std::string(CKPT_TESTS_DIR) + "/data/onnx/";
 inline const std::vector<std::string> kModels = {"dynamo.onnx", "legacy.onnx",         "nested.onnx",     "types.onnx",

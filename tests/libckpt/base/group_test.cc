@@ -209,7 +209,7 @@ class RanksFolder : public testing::Test {
     EXPECT_EQ(ckpt_plan_new(&plan, err), CKPT_OK);
     ckpt_status status = ckpt_plan_output(plan, output.c_str(), format, force, &sink, err);
     if (status == CKPT_OK) plan->outputs[0].options.shard_size = 20000;
-    static const ckpt_format_value outside = {"external_data", 1};
+    static const ckpt_format_value outside = {"external_data", 1, nullptr, nullptr};
     if (status == CKPT_OK) plan->outputs[0].options.values = {&outside, 1};
     for (uint32_t i = 0; i < index_->n_tensors && status == CKPT_OK; i++) {
       ckpt_expr *expr = nullptr;

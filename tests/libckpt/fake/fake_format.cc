@@ -195,7 +195,8 @@ static uint64_t *box_of(ckpt_layout *layout, const ckpt_tensor *tensor, uint32_t
   return box;
 }
 
-const ckpt_format_option kLevel = {"zstd_level", 1, 22, 0, "compresses", nullptr, nullptr, false, false, nullptr};
+const ckpt_format_option kLevel = {"zstd_level", CKPT_VALUE_NUMBER, 1,      22, 0, nullptr, nullptr, false,
+                                   false,        nullptr,           nullptr};
 
 static int level_of(const ckpt_layout_options *options) {
   return static_cast<int>(ckpt_format_value_of(&options->values, &kLevel));
@@ -428,7 +429,7 @@ uint32_t add_output(ckpt_plan *plan, MemorySink *into, const ckpt_format *row, u
   options.world = world;
   static const std::vector<ckpt_format_value> levels = [] {
     std::vector<ckpt_format_value> made;
-    for (uint64_t level = 0; level <= 22; level++) made.push_back({"zstd_level", level});
+    for (uint64_t level = 0; level <= 22; level++) made.push_back({"zstd_level", level, nullptr, nullptr});
     return made;
   }();
   options.values = {&levels[static_cast<size_t>(zstd_level)], 1};

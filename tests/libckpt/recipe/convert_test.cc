@@ -149,21 +149,27 @@ TEST_F(Convert, OptionsWithoutAUseAreRefused) {
     options_.n_values = kept.size();
   };
   options_.to = "dcp";
-  ask({{"zstd_level", 99}});
+  ask({{"zstd_level", 99, nullptr, nullptr}});
   refuse("o", "zstd_level: 99 is not from 1 to 22");
-  ask({{"zstd_level", 3}});
+  options_.to = "dcp";
+  ask({{"zstd_level", 0, "3", nullptr}});
+  refuse("o", "zstd_level: its value is of another kind");
+  options_.to = "gguf";
+  ask({{"set", 1, nullptr, nullptr}});
+  refuse("o", "set: its value is of another kind");
+  ask({{"zstd_level", 3, nullptr, nullptr}});
   refuse("o.safetensors", "zstd_level: safetensors has no such option (dcp has)");
   options_.shard_size = 10;
   refuse("o.safetensors", "shard_size: it cuts a folder's files, and this is one file (output=FOLDER/)");
-  ask({{"external_data", 1}});
+  ask({{"external_data", 1, nullptr, nullptr}});
   refuse("o.safetensors", "external_data: safetensors has no such option (onnx has)");
-  ask({{"external_data", 1}});
+  ask({{"external_data", 1, nullptr, nullptr}});
   refuse("o", "external_data: hf has no such option (onnx has)");
-  ask({{"link", 1}});
+  ask({{"link", 1, nullptr, nullptr}});
   refuse("o.safetensors", "link: safetensors has no such option");
-  ask({{"external_data", 1}, {"link", 1}});
+  ask({{"external_data", 1, nullptr, nullptr}, {"link", 1, nullptr, nullptr}});
   refuse("o.onnx", "link: linked data stand outside already (leave out link or external_data)");
-  ask({{"colour", 1}});
+  ask({{"colour", 1, nullptr, nullptr}});
   refuse("o.safetensors", "values 'colour' is an option of no format");
 }
 

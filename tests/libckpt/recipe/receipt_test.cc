@@ -70,7 +70,14 @@ class Receipt : public testing::Test {
     request.targets = targets.data();
     request.n_targets = static_cast<uint32_t>(targets.size());
     request.options = &options_;
-    request.quantize = quantize_;
+    request.further = ckpt_further_inputs_list(&targets[0].values, quantize_);
+    ASSERT_EQ(ckpt_further_inputs_open(&request.further, &open, &err), CKPT_OK) << err.message;
+    ckpt_quantize_options quantize = {};
+    if (quantize_ != nullptr) {
+      quantize = *quantize_;
+      quantize.imatrix = ckpt_further_index(&request.further, "imatrix");
+      request.quantize = &quantize;
+    }
     ASSERT_EQ(ckpt_plan_new(&plan, &err), CKPT_OK);
     ASSERT_EQ(ckpt_convert_plan(plan, &request, &err), CKPT_OK) << err.message;
     ASSERT_EQ(ckpt_plan_sink(plan, Path("r.json").c_str(), false, true, &sink, &err), CKPT_OK) << err.message;
@@ -83,6 +90,7 @@ class Receipt : public testing::Test {
     ckpt_plan_free(plan);
     ckpt_index_free(from);
     ckpt_index_free(model);
+    ckpt_further_inputs_close(&request.further);
   }
 
   // The problems that a replay finds, "tensor: message" or "message"; the failure alone where it fails.
@@ -195,7 +203,7 @@ TEST_F(Receipt, TrainingStateIsListedAsItIsRead) {
   for (const char *input : {"zero/stage2-fp16", "zero/stage3-bf16", "zero/stage0-bf16", "dcp/fsdp4", "dcp/app"})
     for (uint32_t stage : {0, 1, 3}) {
       ckpt_convert_target target = {};
-      const ckpt_format_value value = {"stage", stage};
+      const ckpt_format_value value = {"stage", stage, nullptr, nullptr};
       target.to = stage == 0 ? "universal" : "zero", target.values = {&value, 1}, target.world = 3;
       fs::remove_all(folder_ / "out");
       Write(std::string(CKPT_TESTS_DIR "/data/") + input, {Path("out")}, nullptr, "reshard", target);
@@ -209,7 +217,7 @@ TEST_F(Receipt, AChangedByteOfTrainingStateIsFound) {
     for (const char *name :
          {"optimizer.state.up.weight.master", "optimizer.state.up.weight.exp_avg", "optimizer.state.up.weight.step"}) {
       ckpt_convert_target target = {};
-      const ckpt_format_value value = {"stage", stage};
+      const ckpt_format_value value = {"stage", stage, nullptr, nullptr};
       target.to = stage == 0 ? "universal" : "zero", target.values = {&value, 1}, target.world = 3;
       fs::remove_all(folder_ / "out");
       Write(CKPT_TESTS_DIR "/data/zero/stage2-fp16", {Path("out")}, nullptr, "reshard", target);
@@ -466,7 +474,7 @@ TEST_F(EachField, OfAReshard) {
   options_.include = "all";
   ckpt_convert_target ranks = {};
   ranks.to = "dcp", ranks.world = 2;
-  const ckpt_format_value level = {"zstd_level", 3};
+  const ckpt_format_value level = {"zstd_level", 3, nullptr, nullptr};
   ranks.values = {&level, 1};
   Write(kGpt2, {Path("out")}, nullptr, "reshard", ranks);
   const std::set<std::string> passing = Passing(Path("out"));
@@ -478,20 +486,15 @@ TEST_F(EachField, OfAReshard) {
 
 // What decided about a tensor's type is run again: an option, a row that fits no blocks, importance that was there.
 TEST_F(EachField, OfAQuantization) {
-  ckpt_index *imatrix = nullptr;
   const std::string path = CKPT_TESTS_DIR "/data/gguf/imatrix.gguf";
   const char *types[] = {"ffn_up=q4_0", nullptr};
   ckpt_quantize_options quantize = {};
   ckpt_convert_target target = {};
-  ckpt_open_options open = {};
-  open.struct_size = sizeof open, open.stored_names = true;
-  ASSERT_EQ(ckpt_open(&imatrix, path.c_str(), &open, nullptr), CKPT_OK);
   quantize.tensor_types = types, quantize.output_type = CKPT_Q4_0, quantize.embedding_type = CKPT_DTYPE_NONE;
-  quantize.imatrix = imatrix, quantize.imatrix_path = path.c_str();
+  quantize.imatrix_path = path.c_str();
   quantize_ = &quantize;
   target.preset = ckpt_preset_find("Q8_0");
   Write(CKPT_TESTS_DIR "/data/gguf/tiny-llama-f16.gguf", {Path("out.gguf")}, nullptr, "quantize", target);
-  ckpt_index_free(imatrix);
   const std::string text = Read(Path("r.json"));
   for (const char *said :
        {R"("decided_by":"output_type","instead_of":"Q8_0","imatrix":false)", R"("decided_by":"kept",)",
