@@ -15,7 +15,13 @@ static const char *class_of(const ckpt_module *module) {
   return dot == NULL ? module->type : dot + 1;
 }
 
-/* Whether a class of sentence-transformers is loaded from weights in its folder. */
+/* Whether a class is sentence-transformers' own; one that is not named is taken for one. */
+static bool is_known(const ckpt_module *module) {
+  static const char package[] = "sentence_transformers.";
+  return module->type[0] == '\0' || strncmp(module->type, package, sizeof package - 1) == 0;
+}
+
+/* Whether a class is loaded from weights in its folder. */
 static bool needs_weights(const ckpt_module *module) {
   static const char *const classes[] = {"Transformer",
                                         "MLMTransformer",
@@ -29,7 +35,7 @@ static bool needs_weights(const ckpt_module *module) {
                                         "StaticEmbedding",
                                         "SparseAutoEncoder"};
   const char *class = class_of(module);
-  if (strncmp(module->type, "sentence_transformers.", 22) != 0) return false;
+  if (!is_known(module)) return false;
   for (size_t i = 0; i < sizeof classes / sizeof *classes; i++)
     if (strcmp(classes[i], class) == 0) return true;
   return false;
@@ -76,7 +82,7 @@ static ckpt_status open_one(const ckpt_index *index, const ckpt_module *module, 
   if (module->path[0] == '\0') return CKPT_OK;
   const found f = look(index, module->path);
   if (f.is_read) return CKPT_OK;
-  if (!f.has_files && strcmp(class_of(module), "Normalize") != 0) {
+  if (!f.has_files && is_known(module) && strcmp(class_of(module), "Normalize") != 0) {
     ckpt_fail(&defect, CKPT_ENOTFOUND, list, NULL, "names %s/ (%s), which is not there", module->path,
               class_of(module));
     return take(arg, module, NULL, &defect, err);

@@ -120,13 +120,10 @@ static const char *name_types(uint32_t types, char out[64]) {
   return out;
 }
 
-/* A number above 0 that rotary positions are computed with. */
-static ckpt_status check_positive(checker *c, const char *key, ckpt_error *err) {
-  const ckpt_config_kind kind = ckpt_config_kind_of(c->config, key);
+/* A number above 0 that rotary positions are computed with, unless another key says it. */
+static void check_positive(checker *c, const char *key) {
   double value;
-  if (kind == CKPT_CONFIG_TEXT || kind == CKPT_CONFIG_OBJECT) return refuse(c, key, "a number", err);
   if (!ckpt_config_number(c->config, key, &value) || !(value > 0)) leave_unproven(c, key);
-  return CKPT_OK;
 }
 
 /* Whether a share, as of dropout, is between 0 and 1, which a layer may insist on. */
@@ -140,9 +137,9 @@ static ckpt_status check_typed(checker *c, const char *key, uint32_t types, ckpt
   const ckpt_config_kind kind = ckpt_config_kind_of(c->config, key);
   const char *word;
   char wanted[64];
-  if (types == ROPE) return check_positive(c, key, err);
+  if (types == ROPE) check_positive(c, key);
   if (types == OTHERWISE) leave_unproven(c, key);
-  if (types == OTHERWISE || types == ANY) return CKPT_OK;
+  if (types == ROPE || types == OTHERWISE || types == ANY) return CKPT_OK;
   const bool is_word = kind == CKPT_CONFIG_TEXT && (types & WORD) != 0;
   if (is_word && (!ckpt_config_text(c->config, key, &word) || !is_known_word(key, word))) leave_unproven(c, key);
   const bool is_typed = is_word || (type_of(kind) & types) != 0;

@@ -18,7 +18,8 @@ make() {
   echo '[{"path": "", "type": "sentence_transformers.models.Transformer"},
    {"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
    {"path": "./2_Dense/", "type": "sentence_transformers.models.Dense"},
-   {"path": "3_Normalize", "type": "sentence_transformers.models.Normalize"}]' > st/modules.json
+   {"path": "3_Normalize", "type": "sentence_transformers.models.Normalize"},
+   {"path": "4_Own", "type": "own.Module"}]' > st/modules.json
 }
 make
 ckpt verify st --quiet | grep modules
