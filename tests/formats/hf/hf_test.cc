@@ -344,7 +344,7 @@ TEST(Hf, TrainingState) {
             (std::vector<std::string>{"also holds other weights, not read or carried: pytorch_model.bin",
                                       "also holds training state, not read or carried: optimizer_0/",
                                       "also holds other checkpoints: checkpoint-2/",
-                                      "optimizer.pt: its states are not read (is no file of torch.save)"}));
+                                      "! optimizer.pt: its states are not read (is no file of torch.save)"}));
   EXPECT_FALSE(ckpt_side_file_is_training("config.json"));
   EXPECT_EQ(ckpt_side_file_rank("rng_state_3.pth"), 3);
   EXPECT_EQ(ckpt_side_file_rank("random_states_12.pkl"), 12);
