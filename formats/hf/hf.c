@@ -21,6 +21,7 @@
 #include "libckpt/codec/side_files/side_files.h"
 #include "libckpt/codec/torch/read/file.h"
 #include "libckpt/index/arch.h"
+#include "libckpt/index/config.h"
 
 #define SUFFIX ".safetensors"
 
@@ -208,9 +209,73 @@ static ckpt_status note_both(ckpt_index *index, const ckpt_probe *p, const char 
   return CKPT_OK;
 }
 
+/* ---- what config.json names ---- */
+
+/* The text of config.json, NULL without, through a source of its own: the index's has files of weights so far. */
+static ckpt_status load_config(ckpt_index *index, char **text, size_t *n_bytes, ckpt_error *err) {
+  ckpt_source *beside = NULL;
+  uint32_t file;
+  uint64_t size = 0;
+  ckpt_error ignored = {0}; /* told where side files are read */
+  ckpt_status status = ckpt_source_open(&beside, ckpt_source_root(index->source), &ignored);
+  if (status == CKPT_OK) status = ckpt_source_add(beside, "config.json", &file, &size, &ignored);
+  *text = NULL;
+  *n_bytes = (size_t)size;
+  if (status == CKPT_OK && size <= CKPT_CONFIG_MAX_BYTES) {
+    *text = calloc(*n_bytes + 1, 1);
+    if (*text != NULL)
+      status = ckpt_source_read(beside, file, 0, *text, *n_bytes, &ignored);
+    else
+      status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  }
+  ckpt_source_free(beside);
+  if (status == CKPT_OK || status == CKPT_ENOMEM) return status;
+  free(*text);
+  *text = NULL;
+  return CKPT_OK;
+}
+
+/* The file of weights that config.json names, as transformers 5 follows it: *named is the index's; NULL without. One
+ * that is not there, or of another kind, is a problem, and what the folder has is read. */
+static ckpt_status find_named(ckpt_index *index, const ckpt_probe *p, const char **named, ckpt_error *err) {
+  ckpt_config *config = NULL;
+  size_t n_bytes;
+  char *text, shown[160];
+  ckpt_error ignored = {0};
+  *named = NULL;
+  if (!p->is_folder || !has_file(p, "config.json")) return CKPT_OK;
+  CKPT_TRY(load_config(index, &text, &n_bytes, err));
+  if (text == NULL) return CKPT_OK;
+  ckpt_status status = ckpt_config_parse(&config, text, n_bytes, NULL, &ignored);
+  if (status == CKPT_ENOMEM && err != NULL) *err = ignored;
+  const char *name = NULL;
+  if (status == CKPT_OK && ckpt_config_has(config, CKPT_HF_NAMED_KEY)) {
+    const bool is_text = ckpt_config_text(config, CKPT_HF_NAMED_KEY, &name);
+    const bool is_kind = is_text && (ckpt_text_ends(name, SUFFIX) || ckpt_text_ends(name, CKPT_HF_INDEX_SUFFIX));
+    ckpt_config_show(config, CKPT_HF_NAMED_KEY, shown, sizeof shown);
+    if (is_kind && has_file(p, name))
+      *named = ckpt_arena_copy(&index->arena, name);
+    else
+      status = ckpt_index_note(index, true, err,
+                               "config.json says that the weights are in %s (" CKPT_HF_NAMED_KEY
+                               "), which is no file "
+                               "of safetensors here: transformers does not load what is read instead",
+                               shown);
+    if (is_kind && has_file(p, name) && *named == NULL)
+      status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  }
+  ckpt_config_free(config);
+  free(text);
+  return status == CKPT_OK || status == CKPT_ENOMEM ? status : CKPT_OK;
+}
+
 static ckpt_status read_weights(ckpt_index *index, const ckpt_probe *p, const char *name, ckpt_error *err) {
   static const char *const usual = "model.safetensors", *const usual_index = "model" CKPT_HF_INDEX_SUFFIX;
+  const char *named;
   if (name != NULL) return ckpt_hf_read_shards(index, name, err);
+  CKPT_TRY(find_named(index, p, &named, err));
+  if (named != NULL)
+    return ckpt_text_ends(named, SUFFIX) ? read_single(index, named, err) : ckpt_hf_read_shards(index, named, err);
   if (has_file(p, usual_index)) {
     CKPT_TRY(ckpt_hf_read_shards(index, usual_index, err));
     return note_both(index, p, usual, usual_index, err);

@@ -32,15 +32,14 @@ bool ckpt_hf_refuse(optimizer *o, const char *format, ...) {
 }
 
 /* ---- the file ---------------------------------------------------------------------------------------------------- */
-/* Opens it; *is_torch is false where it is nothing of torch's. */
-static ckpt_status open_file(optimizer *o, bool *is_torch, ckpt_error *err) {
+/* Opens it. What a trainer would not have written under this name is damaged. */
+static ckpt_status open_file(optimizer *o, ckpt_error *err) {
   ckpt_source *source = o->index->source;
   ckpt_pickle_report report;
   uint8_t head[1024];
   size_t n_head = o->side->n_bytes < sizeof head ? (size_t)o->side->n_bytes : sizeof head;
   CKPT_TRY(ckpt_source_read(source, o->side->file, 0, head, n_head, err));
-  *is_torch = ckpt_torch_probe(head, n_head);
-  if (!*is_torch) return CKPT_OK;
+  if (!ckpt_torch_probe(head, n_head)) return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "is no file of torch.save");
   CKPT_TRY(ckpt_torch_any_read(&o->graph, source, o->side->file, &o->nodes, &report, err));
   return ckpt_torch_graph_add(&o->graph, o->held, "", true, err);
 }
@@ -297,13 +296,12 @@ static ckpt_side_file *find_file(const ckpt_index *index) {
 /* A file that is broken is a problem; one that is not understood only goes along as it is. */
 static ckpt_status read_all(optimizer *o, ckpt_error *err) {
   ckpt_error broken = {0};
-  bool is_torch = false, is_ordered = false;
-  ckpt_status status = open_file(o, &is_torch, &broken);
+  bool is_ordered = false;
+  ckpt_status status = open_file(o, &broken);
   if (status == CKPT_EFORMAT || status == CKPT_EUNSUPPORTED || status == CKPT_ELIMIT)
     ckpt_hf_refuse(o, "%.400s", broken.message);
   else if (status != CKPT_OK)
     return ckpt_fail_as(err, status, NULL, NULL, &broken);
-  if (!is_torch) return CKPT_OK;
   o->members = calloc((size_t)o->index->n_tensors + 1, sizeof *o->members);
   o->params = calloc((size_t)o->index->n_tensors + 1, sizeof *o->params);
   if (o->members == NULL || o->params == NULL) return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
@@ -313,7 +311,7 @@ static ckpt_status read_all(optimizer *o, ckpt_error *err) {
     CKPT_TRY(ckpt_index_problem(o->index, o->side->file, err, "its states are not read (%s)", o->why));
   else
     CKPT_TRY(ckpt_index_note(o->index, false, err, "%s: its states are not read (%s)", o->side->name, o->why));
-  return ckpt_index_note_is(o->index, CKPT_NOTE_STATE_LEFT, o->why, err);
+  return ckpt_index_note_is(o->index, CKPT_NOTE_STATES_UNREAD, o->why, err);
 }
 
 ckpt_status ckpt_hf_read_optimizer(ckpt_index *index, ckpt_error *err) {

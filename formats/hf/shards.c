@@ -24,8 +24,9 @@ struct map {
   ckpt_index *index;
   uint32_t file; /* of the index file */
   const char *path;
-  bool has_weights, has_total, is_total_odd, is_metadata_odd, is_empty; /* is_empty: weight_map names nothing */
-  uint64_t total;                                                       /* metadata's total_size */
+  bool has_weights, has_metadata, has_total, is_total_odd, is_metadata_odd,
+      is_empty;   /* is_empty: weight_map names nothing */
+  uint64_t total; /* metadata's total_size */
   /* Called for each entry of weight_map. */
   ckpt_status (*visit)(map *m, const char *tensor, const char *shard, ckpt_error *err);
   char shard[MAX_TEXT_BYTES + 1]; /* of the entry before, numbered shard_file: most entries repeat it */
@@ -81,6 +82,7 @@ static bool take_total(const ckpt_json *json, uint64_t *total) {
 static ckpt_status walk_metadata(map *m, ckpt_json *json, ckpt_error *err) {
   ckpt_json_token token;
   CKPT_TRY(ckpt_json_next(json, &token, err));
+  m->has_metadata = true;
   m->is_metadata_odd = token != CKPT_JSON_OBJECT;
   if (m->is_metadata_odd) return ckpt_json_skip_rest(json, token, err);
   for (;;) {
@@ -267,6 +269,8 @@ static ckpt_status note_differences(const map *m, ckpt_error *err) {
   if (n != 0)
     CKPT_TRY(ckpt_index_problem(m->index, m->file, err, "does not name what its shards hold: '%.200s'%s (%u)", first,
                                 n > 1 ? ", ..." : "", n));
+  if (!m->has_metadata)
+    CKPT_TRY(ckpt_index_problem(m->index, m->file, err, "has no metadata, which transformers refuses"));
   if (m->is_metadata_odd) CKPT_TRY(ckpt_index_problem(m->index, m->file, err, "metadata is no object"));
   if (m->is_total_odd)
     CKPT_TRY(ckpt_index_problem(m->index, m->file, err, "total_size is no whole number of bytes, its tensors have %llu",

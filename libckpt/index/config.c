@@ -290,6 +290,38 @@ static int show(const char *text, size_t n, void *arg) {
   return 0;
 }
 
+static ckpt_config_kind kind_of(const json_t *value) {
+  if (value == NULL) return CKPT_CONFIG_ABSENT;
+  switch (json_typeof(value)) {
+    case JSON_NULL: return CKPT_CONFIG_NULL;
+    case JSON_TRUE:
+    case JSON_FALSE: return CKPT_CONFIG_BOOL;
+    case JSON_INTEGER: return CKPT_CONFIG_INT;
+    case JSON_REAL: return CKPT_CONFIG_FLOAT;
+    case JSON_STRING: return CKPT_CONFIG_TEXT;
+    case JSON_ARRAY: return CKPT_CONFIG_LIST;
+    case JSON_OBJECT: return CKPT_CONFIG_OBJECT;
+  }
+  return CKPT_CONFIG_ABSENT;
+}
+
+ckpt_config_kind ckpt_config_kind_of(const ckpt_config *config, const char *key) { return kind_of(find(config, key)); }
+
+ckpt_config_kind ckpt_config_kind_at(const ckpt_config *config, const char *key, size_t i, const char **name) {
+  json_t *found = (json_t *)(uintptr_t)find(config, key);
+  *name = NULL;
+  if (json_is_array(found)) return kind_of(json_array_get(found, i));
+  void *at = json_is_object(found) ? json_object_iter(found) : NULL;
+  while (at != NULL && i-- != 0) at = json_object_iter_next(found, at);
+  if (at != NULL) *name = json_object_iter_key(at);
+  return at == NULL ? CKPT_CONFIG_ABSENT : kind_of(json_object_iter_value(at));
+}
+
+size_t ckpt_config_count(const ckpt_config *config, const char *key) {
+  const json_t *found = find(config, key);
+  return json_is_array(found) ? json_array_size(found) : json_object_size(found);
+}
+
 void ckpt_config_show(const ckpt_config *config, const char *key, char *out, size_t n) {
   const json_t *found = find(config, key);
   shown to = {.text = out, .capacity = n - 1};

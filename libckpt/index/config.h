@@ -44,6 +44,28 @@ bool ckpt_config_entry_int(const ckpt_config *config, const char *key, size_t i,
  * either is no such value, where two keys could be one label, or where the two disagree. */
 bool ckpt_config_labels(const ckpt_config *config, uint64_t *n);
 
+/* What a value is. A list without items is also what a number beyond 64 bits, NaN and Infinity count as. */
+typedef enum ckpt_config_kind {
+  CKPT_CONFIG_ABSENT,
+  CKPT_CONFIG_NULL,
+  CKPT_CONFIG_BOOL,
+  CKPT_CONFIG_INT,
+  CKPT_CONFIG_FLOAT,
+  CKPT_CONFIG_TEXT,
+  CKPT_CONFIG_LIST,
+  CKPT_CONFIG_OBJECT
+} ckpt_config_kind;
+
+/* The kind of a dotted key's value. */
+ckpt_config_kind ckpt_config_kind_of(const ckpt_config *config, const char *key);
+
+/* The kind of entry or item i of the object or list at a dotted key, and its own key in *name (NULL in a list). ABSENT
+ * past the last one and where there is neither. */
+ckpt_config_kind ckpt_config_kind_at(const ckpt_config *config, const char *key, size_t i, const char **name);
+
+/* How many entries or items the object or list at a dotted key has; 0 where there is neither. */
+size_t ckpt_config_count(const ckpt_config *config, const char *key);
+
 /* The value of a dotted key as JSON in ASCII, cut to n - 1 bytes: for messages. */
 void ckpt_config_show(const ckpt_config *config, const char *key, char *out, size_t n);
 

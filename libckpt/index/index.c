@@ -340,8 +340,12 @@ void ckpt_index_note_left(ckpt_index *index, const char *head) {
   note->left = note->text + strlen(head);
 }
 
+bool ckpt_note_is_state(const ckpt_note *note) {
+  return note->kind == CKPT_NOTE_STATE_LEFT || note->kind == CKPT_NOTE_STATES_UNREAD;
+}
+
 bool ckpt_note_is_warning(const ckpt_note *note) {
-  const bool is_unread = note->kind == CKPT_NOTE_UNREAD || note->kind == CKPT_NOTE_STATE_LEFT;
+  const bool is_unread = note->kind == CKPT_NOTE_UNREAD || ckpt_note_is_state(note);
   return note->is_problem || is_unread || note->kind == CKPT_NOTE_DOUBT || note->left != NULL;
 }
 

@@ -60,10 +60,11 @@ typedef struct ckpt_meta {
 /* What a note is about, for whoever acts on it: nobody looks into its text. */
 typedef enum ckpt_note_kind {
   CKPT_NOTE_REMARK,
-  CKPT_NOTE_UNREAD,     /* what is not read, and why */
-  CKPT_NOTE_STATE_LEFT, /* training state that is not carried, or not read: a run cannot go on from a copy */
-  CKPT_NOTE_LOADING,    /* what has to be allowed before it can be loaded */
-  CKPT_NOTE_DOUBT       /* what was asked for or guessed, and may not be what is meant */
+  CKPT_NOTE_UNREAD,        /* what is not read, and why */
+  CKPT_NOTE_STATE_LEFT,    /* training state that is not carried, or not read: a run cannot go on from a copy */
+  CKPT_NOTE_STATES_UNREAD, /* the same of an optimizer's states: whoever asks for them is refused */
+  CKPT_NOTE_LOADING,       /* what has to be allowed before it can be loaded */
+  CKPT_NOTE_DOUBT          /* what was asked for or guessed, and may not be what is meant */
 } ckpt_note_kind;
 
 /* A remark that belongs to what was opened, not to an error: "also holds pytorch_model.bin". Printed by tools. */
@@ -255,6 +256,8 @@ ckpt_status ckpt_index_note(ckpt_index *index, bool is_problem, ckpt_error *err,
 ckpt_status ckpt_index_note_is(ckpt_index *index, ckpt_note_kind kind, const char *cause, ckpt_error *err);
 /* The newest note is about what no copy has, which its text behind head says: whoever writes one names that as lost. */
 void ckpt_index_note_left(ckpt_index *index, const char *head);
+/* Whether it is about training state that is not carried, or not read. */
+bool ckpt_note_is_state(const ckpt_note *note);
 /* Whether something is lost, or was guessed, or may not be what is meant; else a note is a remark. */
 bool ckpt_note_is_warning(const ckpt_note *note);
 /* What to do about the newest note, as ckpt_advise has it. */

@@ -270,5 +270,28 @@ def test_files_for_deepspeed_are_weights_only(folder):
             assert saved != made or ("kept" in kept and "lost.t" in kept and "lost" not in kept), kept  # its values stay
 
 
+def test_a_damaged_optimizer_is_refused(folder):
+    """What torch cannot load is no optimizer that was left out: a byte here and there, the end, all of it."""
+    source = os.path.join(command.TESTS, "data", "trainer", "llama")
+    with open(os.path.join(source, "optimizer.pt"), "rb") as file:
+        whole = file.read()
+    cuts = {"zeros": bytes(len(whole)), "first": b"X" + whole[1:], "cut": whole[:9000], "words": b"words", "empty": b""}
+    for name, damaged in cuts.items():
+        path = os.path.join(folder, name)
+        shutil.copytree(source, path)
+        with open(os.path.join(path, "optimizer.pt"), "wb") as file:
+            file.write(damaged)
+        try:
+            torch.load(os.path.join(path, "optimizer.pt"), weights_only=True)
+        except Exception:  # whatever it is, there is no optimizer
+            command.ckpt("verify", path, status=1)
+            command.ckpt("hash", path, "--include", "all", status=1)
+            command.ckpt("convert", path, "-o", path + ".pt", status=1)
+            command.ckpt("reshard", path, "-o", path + "-dcp", "--to", "dcp", status=1)
+            command.ckpt("reshard", path, "-o", path + "-dcp", "--to", "dcp", "--drop", "optimizer")
+            continue
+        raise AssertionError("torch loads %s" % name)
+
+
 if __name__ == "__main__":
     command.main(globals())

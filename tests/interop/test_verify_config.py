@@ -4,9 +4,12 @@ Random configs of the known families, with their classes, and edits of config an
 folder is loaded by the class that its config names; "proven" has to be what `output_loading_info` says. --record FILE
 writes some of the cases as golden ones, which tests/tools/config_search.py replays without transformers.
 """
+import dataclasses
+import importlib.util
 import json
 import os
 import random
+import shutil
 import sys
 
 import command  # before transformers, whose environment it sets
@@ -133,9 +136,66 @@ def strays(rng, family, config, tensors):
     return rng.choice(found)
 
 
+VALUES = {  # of keys that decide no shape: what their classes take, and what they do not
+    "hidden_act": ["silu", "gelu", "nope", 3, None], "activation_function": ["gelu_new", "relu", "nope", None, ["relu"]],
+    "hidden_activation": ["gelu_pytorch_tanh", "gelu_wrong", 1], "rms_norm_eps": [1e-5, 1, "1e-5", None, True],
+    "layer_norm_eps": [1e-5, "small"], "layer_norm_epsilon": [1e-5, 0, "small"],
+    "initializer_range": [0.02, 1, "0.02", None], "use_cache": [True, False, "true", 1, None],
+    "attention_dropout": [0, 0.1, "0.1", None], "resid_pdrop": [0, 0.1, "0.1"], "attn_pdrop": [0.1, None],
+    "hidden_dropout": [0.1, []], "dtype": ["float16", "bfloat16", "float3", "int32", 16, None],
+    "torch_dtype": ["float16", "float64", "float3", "complex", None], "max_position_embeddings": [32, "32", None, 2.0],
+    "n_positions": [8, "8"], "id2label": [{"0": "a", "1": "b"}, {"a": "x", "b": "y"}, [], {"0": 1, "1": 2}, "x", None],
+    "label2id": [{"a": 0}, {"a": "0"}, {"a": 0.5}, [], None], "num_labels": ["x", 2, 2.5],
+    "problem_type": ["regression", "single_label_classification", "ranking", 1, None],
+    "layer_types": [["full_attention"], ["sliding_attention", "full_attention"], ["full_attention"] * 3,
+                    ["wide_attention"], ["full_attention", 3], "full_attention", None],
+    "sliding_window": [4, None, "4", 4.5], "use_sliding_window": [True, "no"], "bos_token_id": [0, None, 1.5],
+    "eos_token_id": [1, [0, 1], None, 1.5], "is_encoder_decoder": [False, None], "output_hidden_states": [True, "x"],
+    "output_attentions": [True, False], "return_dict": [True, "x"], "chunk_size_feed_forward": [0, None],
+    "transformers_version": ["4.0.0", 4], "pretraining_tp": [1, None, "1"], "query_pre_attn_scalar": [2, 2.5, "2"],
+    "attn_logit_softcapping": [50.0, None, 50], "final_logit_softcapping": [30.0, "30"],
+    "router_aux_loss_coef": [0.01, 1], "num_experts_per_tok": [1, "1"], "output_router_logits": [True, 1],
+    "summary_type": ["last", "first", "middle", 1], "summary_activation": ["tanh", "nope", None],
+    "scale_attn_weights": [True, 1], "reorder_and_upcast_attn": [True, "x"], "use_parallel_residual": [False, 0],
+    "rotary_pct": [0.5, "0.5"], "rotary_emb_base": [100, "x"], "rope_theta": [100, 1e6, "x", None],
+    "partial_rotary_factor": [0.5, "x"], "tokenizer_class": ["X", 3], "temperature": [0.5, "hot"],
+    "a_key_of_somebody": [1, {"x": []}]
+}
+ROPES = [{"type": "linear", "factor": 2.0}, {"rope_type": "linear", "factor": 2}, {"type": "linear"}, {"type": "odd"},
+         {"type": "dynamic", "factor": 2.0}, {"rope_type": "dynamic"}, {"factor": 2.0}, {"rope_type": "yarn"}, {},
+         {"rope_type": "yarn", "factor": 2.0}, {"rope_type": "yarn", "factor": "2"}, [], "linear", {"rope_type": 3},
+         {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 8, "beta_fast": 32, "beta_slow": 1},
+         {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+          "original_max_position_embeddings": 8}]
+
+
+def rope(rng):
+    """Scaling of rotary positions, sometimes with a key less, or one that is no number."""
+    made = rng.choice(ROPES) if rng.random() < 0.7 else ROPES[-1]
+    if rng.random() < 0.3 and made and isinstance(made, dict):
+        made = dict(made)
+        key = rng.choice(sorted(made))
+        if rng.random() < 0.7:
+            del made[key]
+        else:
+            made[key] = rng.choice(["x", None])
+    return made
+
+
+def value_edit(rng, family, config):
+    """A key with another value, of another type at times."""
+    if rng.random() < 0.25 and family != "gpt2":
+        return ["set", rng.choice(["rope_scaling", "rope_parameters"]), rope(rng)]
+    of_class = {f.name for f in dataclasses.fields(getattr(hf, CLASSES[family][0]).config_class)}
+    key = rng.choice([k for k in sorted(VALUES) if k in of_class or rng.random() < 0.3])
+    return ["set", key, rng.choice(VALUES[key])]
+
+
 def random_edits(rng, family, name, config, tensors):
     """One edit, sometimes two; none first of all."""
     edits = []
+    if rng.random() < 0.4:
+        return [value_edit(rng, family, config) for _ in range(1 if rng.random() < 0.8 else 2)]
     for _ in range(1 if rng.random() < 0.8 else 2):
         what = rng.choice(["drop", "add", "shape", "rank", "dtype", "float", "class", "prefix", "wrap", "flag", "number",
                            "unset", "labels", "padding", "untie"])
@@ -194,6 +254,12 @@ def loads(folder, name):
     return not any(info.get(kind) for kind in kinds), {kind: sorted(map(str, info.get(kind) or [])) for kind in kinds}
 
 
+def is_named_twice(config, tensors):
+    """Whether a tensor is there with the prefix of the base model and without: transformers takes one of the two."""
+    prefix = PREFIXES.get(config["model_type"], "model.")
+    return any(prefix + name in tensors for name in tensors)
+
+
 def is_cautious(config, said):
     """Whether it is one of the cases in which verify says why it does not know, though transformers would load it."""
     reasons = ("no class of this model_type", "which is not known here", "config.json has no ",
@@ -238,7 +304,8 @@ def test_proven_is_what_transformers_loads(folder):
             is_proven, is_loaded, config, said, info = judge(folder, base, edits)
             n += 1
             n_loaded += is_loaded
-            cautious = is_loaded and not is_proven and is_cautious(config, said)
+            tensors = search.edited(base["config"], base["tensors"], edits)[1]
+            cautious = is_loaded and not is_proven and (is_cautious(config, said) or is_named_twice(config, tensors))
             n_cautious += cautious
             if is_proven != is_loaded and not cautious:
                 wrong.append("%s\n  %s\n  %s\n  transformers: %s\n  verify: %s" % (name, base["config"], edits, info, said))
@@ -280,6 +347,66 @@ def test_other_files_of_the_same_model(folder):
             cautious = is_loaded and kind in ("bin", "extra") and is_cautious(config, said)
             assert is_proven == is_loaded or cautious, (name, kind, config, info, said)
     assert n_loaded >= 2 * i, n_loaded
+
+
+def edit_json(path, change):
+    with open(path) as file:
+        value = json.load(file)
+    change(value)
+    with open(path, "w") as file:
+        json.dump(value, file)
+
+
+def test_what_else_decides_what_is_loaded(folder):
+    """The file that config.json names, an index without metadata, an adapter beside the model."""
+    config = hf.LlamaConfig(vocab_size=12, hidden_size=8, num_hidden_layers=2, num_attention_heads=2, intermediate_size=6)
+    model = hf.LlamaForCausalLM(config)
+    weights = "model.safetensors"
+    for kind in ("whole", "named", "gone", "beside", "named-index", "bare-index", "adapter"):
+        path = os.path.join(folder, kind)
+        model.save_pretrained(path, **({"max_shard_size": "1KB"} if "index" in kind else {}))
+        name = {"named": "own.safetensors", "gone": "gone.safetensors", "beside": weights,
+                "named-index": "own.safetensors.index.json"}.get(kind)
+        if name is not None:
+            edit_json(os.path.join(path, "config.json"), lambda config: config.update(transformers_weights=name))
+        if kind == "named":
+            os.rename(os.path.join(path, weights), os.path.join(path, name))
+        if kind == "named-index":
+            os.rename(os.path.join(path, weights + ".index.json"), os.path.join(path, name))
+        if kind == "bare-index":
+            edit_json(os.path.join(path, weights + ".index.json"), lambda index: index.pop("metadata"))
+        if kind == "adapter" and importlib.util.find_spec("peft") is None:
+            command.skip("peft is not installed")
+            continue
+        if kind == "adapter":
+            import peft
+            peft.get_peft_model(hf.LlamaForCausalLM(config), peft.LoraConfig(r=2)).save_pretrained(path)
+        is_proven, said = search.verdict(command.CKPT, path)
+        is_loaded, info = loads(path, "LlamaForCausalLM")
+        if kind == "adapter":  # it is a model with another in it
+            is_loaded = False
+        assert is_proven == is_loaded, (kind, info, said)
+        if is_loaded:
+            command.ckpt("convert", path, "-o", path + "-out")
+            assert loads(path + "-out", "LlamaForCausalLM")[0] and search.verdict(command.CKPT, path + "-out")[0], kind
+
+
+def test_side_files_that_are_no_json(folder):
+    """A tokenizer that transformers cannot load is a problem."""
+    for name in (None, "tokenizer_config.json", "special_tokens_map.json", "tokenizer.json"):
+        path = os.path.join(folder, str(name))
+        shutil.copytree(os.path.join(command.TESTS, "data", "llama-tiny"), path)
+        if name is not None:
+            with open(os.path.join(path, name), "wb") as file:
+                file.write(bytes(200))
+        try:
+            hf.AutoTokenizer.from_pretrained(path)
+            is_loaded = True
+        except Exception:  # whatever it is, there is no tokenizer
+            is_loaded = False
+        _, said = search.verdict(command.CKPT, path)
+        assert (said["status"] == "ok") == is_loaded, (name, said)
+        assert is_loaded or not any("tokenizer:" in text for text in said["proven"]), said
 
 
 if __name__ == "__main__":

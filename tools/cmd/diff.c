@@ -103,15 +103,26 @@ static size_t count_others(const ckpt_diff *diff) {
   return n;
 }
 
-/* Tensors of either side that are not read: nobody knows whether they are equal. */
+/* What unread states are called. */
+static const char *states_of(const ckpt_note *note) {
+  return note->file == NULL ? "states of the optimizer" : ckpt_path_name(note->file);
+}
+
+/* Tensors of a side that are not read: nobody knows whether they are equal. An optimizer's go by their file. */
+static ckpt_name_list unread_of(const ckpt_index *index, const char *include) {
+  ckpt_name_list names = ckpt_unread_list(index, include, false);
+  for (uint32_t i = 0; i < index->n_notes; i++)
+    if (ckpt_states_unread(&index->notes[i], include)) ckpt_name_list_add(&names, states_of(&index->notes[i]));
+  return names;
+}
+
 static size_t count_unread(const ckpt_diff *diff) {
-  return ckpt_unread_list(diff->a, diff->options.include, false).n +
-         ckpt_unread_list(diff->b, diff->options.include, false).n;
+  return unread_of(diff->a, diff->options.include).n + unread_of(diff->b, diff->options.include).n;
 }
 
 static void print_unread(const ckpt_diff *diff) {
-  const ckpt_name_list names[2] = {ckpt_unread_list(diff->a, diff->options.include, false),
-                                   ckpt_unread_list(diff->b, diff->options.include, false)};
+  const ckpt_name_list names[2] = {unread_of(diff->a, diff->options.include),
+                                   unread_of(diff->b, diff->options.include)};
   size_t n = names[0].n + names[1].n;
   if (n == 0) return;
   printf("not compared: %zu tensor%s not read (", n, n == 1 ? " that is" : "s that are");
@@ -180,10 +191,14 @@ static void write_pair(ckpt_emitter *json, const ckpt_diff_pair *pair, list whic
 static void write_unread(ckpt_emitter *json, const ckpt_diff *diff) {
   const ckpt_index *const sides[2] = {diff->a, diff->b};
   ckpt_emit_array(json, "not_read");
-  for (int side = 0; side < 2; side++)
+  for (int side = 0; side < 2; side++) {
     for (uint32_t i = 0; i < sides[side]->n_unread; i++)
       if (ckpt_role_included(diff->options.include, sides[side]->unread[i].role, NULL))
         ckpt_emit_text(json, NULL, sides[side]->unread[i].name);
+    for (uint32_t i = 0; i < sides[side]->n_notes; i++)
+      if (ckpt_states_unread(&sides[side]->notes[i], diff->options.include))
+        ckpt_emit_text(json, NULL, states_of(&sides[side]->notes[i]));
+  }
   ckpt_emit_end(json);
 }
 

@@ -64,6 +64,7 @@ static ckpt_status add_side_files(const hashed *out, const ckpt_args *args, cons
 static ckpt_status choose(ckpt_hashing *hashing, ckpt_args *args, ckpt_error *err) {
   const char *const *exclude;
   CKPT_TRY(ckpt_args_texts(&exclude, args, "exclude", err));
+  hashing->sums_files = ckpt_args_has(args, "output");
   return ckpt_hashing_choose(hashing, exclude, true, err);
 }
 

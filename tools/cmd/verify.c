@@ -372,6 +372,15 @@ static ckpt_status check_pickles(ckpt_verification *v, ckpt_error *err) {
   return status;
 }
 
+static ckpt_status check_modules(ckpt_verification *v, ckpt_error *err) {
+  if (ckpt_args_has(v->args, "headers")) return ckpt_verify_modules(&v->findings, v->input.index, NULL, err);
+  ckpt_job job;
+  ckpt_job_begin(&job, v->args);
+  ckpt_status status = ckpt_verify_modules(&v->findings, v->input.index, &job.run, err);
+  ckpt_job_end(&job);
+  return status;
+}
+
 /* Everything about an index that could be opened. */
 static ckpt_status verify_index(ckpt_verification *v, ckpt_error *err) {
   bool is_cached = false, is_listed = false, has_crc = false;
@@ -392,6 +401,7 @@ static ckpt_status verify_index(ckpt_verification *v, ckpt_error *err) {
     free_manifests(v);
     CKPT_TRY(check_receipt(v, err));
   }
+  CKPT_TRY(check_modules(v, err));
   return say_unproven(v, include, is_cached || is_listed, has_crc, err);
 }
 

@@ -230,7 +230,7 @@ static ckpt_status refuse_part(const job *j, ckpt_error *err) {
 static ckpt_status refuse_left(const job *j, ckpt_error *err) {
   const ckpt_index *index = j->input.index;
   for (uint32_t i = 0; i < index->n_notes && strcmp(j->options.include, "all") == 0; i++)
-    if (index->notes[i].kind == CKPT_NOTE_STATE_LEFT)
+    if (ckpt_note_is_state(&index->notes[i]))
       return ckpt_advise(ckpt_fail(err, CKPT_EUNSUPPORTED, index->path, NULL, "%s", index->notes[i].text), err,
                          "%include=no-optimizer goes on without");
   return CKPT_OK;
@@ -240,12 +240,12 @@ static ckpt_status make_plan(job *j, const ckpt_run_options *run, ckpt_error *er
   CKPT_TRY(refuse_part(j, err));
   CKPT_TRY(make_request(j, err));
   CKPT_TRY(ckpt_plan_new(&j->plan, err));
+  if (j->writing->drops_nothing) CKPT_TRY(refuse_left(j, err));
   CKPT_TRY(ckpt_convert_plan(j->plan, &j->request, err));
   CKPT_TRY(check_forms(j, err));
   CKPT_TRY(plan_receipt(j, err));
   const uint32_t n_left_out = j->plan->outputs[0].losses.n; /* as asked; what follows is the format's */
   CKPT_TRY(ckpt_fail_at(ckpt_plan_prepare(j->plan, run, err), err, j->input.index->path, NULL));
-  if (j->writing->drops_nothing) CKPT_TRY(refuse_left(j, err));
   const ckpt_losses *losses = &j->plan->outputs[0].losses;
   if (j->writing->drops_nothing && losses->n > n_left_out)
     return ckpt_fail(err, CKPT_EUNSUPPORTED, j->plan->outputs[0].path, NULL,

@@ -298,7 +298,7 @@ static ckpt_status check_experts(const matcher *m, ckpt_error *err) {
 static ckpt_status note_unread(ckpt_zero *zero, const char *why, ckpt_error *err) {
   CKPT_TRY(ckpt_index_note(zero->index, false, err, "not read: the optimizer's states (%s)", why));
   ckpt_index_note_left(zero->index, "not read: ");
-  return ckpt_index_note_is(zero->index, CKPT_NOTE_STATE_LEFT, NULL, err);
+  return ckpt_index_note_is(zero->index, CKPT_NOTE_STATES_UNREAD, NULL, err);
 }
 
 static ckpt_status add_files(matcher *m, const ckpt_zero_file *const *files, ckpt_error *err) {

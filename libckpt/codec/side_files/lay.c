@@ -1,6 +1,7 @@
 /* lay.c - side files as files of an output; see side_files.h.
  *
- * config.json is carried as the bytes its author wrote, but for the dtypes in it, which are exchanged in its text. A
+ * config.json is carried as the bytes its author wrote, but for the dtypes in it, which are exchanged in its text, and
+ * for the name of the file of weights. A
  * model of several parts has a configuration of each inside its own: as transformers does on saving, all say one. */
 #include "libckpt/codec/side_files/side_files.h"
 
@@ -9,6 +10,9 @@
 #include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
 #include "libckpt/codec/json.h"
+
+/* The key by which transformers finds weights under another name than its own. */
+static const char named_key[] = "transformers_weights";
 
 /* A walk over the objects of config.json, which copies its text with other dtypes. */
 typedef struct edit {
@@ -32,6 +36,21 @@ static void replace(edit *e) {
   e->n_done = (size_t)ckpt_json_stop(e->json);
 }
 
+/* Leaves out the entry whose key began at `start` and whose value is the last token, with one of its commas. */
+static void leave_out(edit *e, size_t start) {
+  static const char *const space = " \t\r\n";
+  size_t stop = (size_t)ckpt_json_stop(e->json);
+  const size_t next = stop + strspn(e->text + stop, space);
+  size_t before = start;
+  while (before > e->n_done && strchr(space, e->text[before - 1]) != NULL) before--;
+  if (e->text[next] == ',')
+    stop = next + 1 + strspn(e->text + next + 1, space);
+  else if (before > e->n_done && e->text[before - 1] == ',')
+    start = before - 1;
+  put(e, e->text + e->n_done, start - e->n_done);
+  e->n_done = stop;
+}
+
 /* Whether the last token says another dtype than what was written; "torch.float32" says the same as "float32". Inside
  * another object the key may be a word of a vocabulary: there only what names a floating dtype is one. */
 static bool is_stale(const edit *e, ckpt_json_token token, bool is_outermost) {
@@ -53,7 +72,9 @@ static ckpt_status walk(edit *e, bool is_outermost, ckpt_error *err) {
     CKPT_TRY(ckpt_json_next(e->json, &token, err));
     if (token == CKPT_JSON_OBJECT_END) return CKPT_OK;
     const char *key = ckpt_json_text(e->json, NULL);
-    bool is_dtype = strcmp(key, "dtype") == 0 || strcmp(key, "torch_dtype") == 0;
+    bool is_dtype = e->dtype != NULL && (strcmp(key, "dtype") == 0 || strcmp(key, "torch_dtype") == 0);
+    const bool is_place = is_outermost && strcmp(key, named_key) == 0; /* of other files than are written */
+    const size_t start = (size_t)ckpt_json_start(e->json);
     bool is_apart = is_quantizer(key); /* its dtypes are the quantizer's */
     CKPT_TRY(ckpt_json_next(e->json, &token, err));
     if (is_dtype && is_stale(e, token, is_outermost)) replace(e);
@@ -61,6 +82,7 @@ static ckpt_status walk(edit *e, bool is_outermost, ckpt_error *err) {
       CKPT_TRY(walk(e, false, err));
     else
       CKPT_TRY(ckpt_json_skip_rest(e->json, token, err));
+    if (is_place) leave_out(e, start);
   }
 }
 
@@ -82,7 +104,8 @@ done:
 
 ckpt_status ckpt_side_file_lay(ckpt_layout *layout, const ckpt_side_file *side, const char *dtype, ckpt_error *err) {
   CKPT_TRY(ckpt_layout_file_add(layout, side->name, err));
-  if (dtype == NULL || side->text == NULL || strcmp(side->name, "config.json") != 0)
+  const bool is_config = side->text != NULL && strcmp(side->name, "config.json") == 0;
+  if (!is_config || (dtype == NULL && strstr(side->text, named_key) == NULL))
     return ckpt_layout_side_file(layout, side, err);
   size_t n_bytes;
   CKPT_TRY(rewrite(side, dtype, NULL, &n_bytes, err));

@@ -17,11 +17,10 @@
 
 #include "libckpt/base/error.h"
 #include "libckpt/base/text.h"
-#include "libckpt/codec/json.h"
 #include "libckpt/codec/torch/read/file.h"
 #include "libckpt/index/config.h"
 
-enum { MAX_DEPTH = 3, MAX_SIDE_FILES = 10000, MAX_LISTED = 100000, MAX_LOOKED_AT = 64, MAX_MODULES = 32 };
+enum { MAX_DEPTH = 3, MAX_SIDE_FILES = 10000, MAX_LISTED = 100000, MAX_LOOKED_AT = 64 };
 #define MAX_SIDE_BYTES (UINT64_C(2) << 30)
 
 /* clang-format off */
@@ -61,8 +60,8 @@ typedef struct side_reader {
   size_t n_read;
   size_t n_carried, n_listed, n_looked_at; /* files; entries of the folders entered so far; files that were read */
   names weights, folders, training, checkpoints, left, tokenizer; /* folders: with weights in them */
-  bool has_looked;                  /* the folder in hand, with all below it, has no weights but those that go along */
-  const char *modules[MAX_MODULES]; /* folders that are parts of the model */
+  bool has_looked; /* the folder in hand, with all below it, has no weights but those that go along */
+  const char *modules[CKPT_MAX_MODULES]; /* folders that are parts of the model */
   size_t n_modules;
   bool has_other_adapter; /* whose weights lie beside those that were read */
 } side_reader;
@@ -155,39 +154,18 @@ static bool has_module(const side_reader *r, const char *path) {
   return false;
 }
 
-/* The folders that [{"path": "2_Dense", ...}, ...] names; what is no such text names none. */
-static ckpt_status read_modules_text(side_reader *r, ckpt_json *json, ckpt_error *err) {
-  ckpt_json_token token;
-  CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_ARRAY, "the modules", err));
-  for (;;) {
-    CKPT_TRY(ckpt_json_next(json, &token, err));
-    if (token == CKPT_JSON_ARRAY_END || r->n_modules == MAX_MODULES) return CKPT_OK;
-    if (token != CKPT_JSON_OBJECT) return ckpt_json_fail(json, err, "a module is an object");
-    for (;;) {
-      CKPT_TRY(ckpt_json_next(json, &token, err));
-      if (token == CKPT_JSON_OBJECT_END) break;
-      const bool is_path = strcmp(ckpt_json_text(json, NULL), "path") == 0;
-      CKPT_TRY(ckpt_json_next(json, &token, err));
-      const char *path = is_path && token == CKPT_JSON_STRING ? ckpt_json_text(json, NULL) : "";
-      if (path[0] != '\0' && r->n_modules < MAX_MODULES)
-        CKPT_TRY_ALLOC(r->modules[r->n_modules++] = ckpt_arena_copy(&r->index->arena, path), err);
-      CKPT_TRY(ckpt_json_skip_rest(json, token, err));
-    }
-  }
-}
-
+/* The folders that modules.json names; what is no list names none. */
 static ckpt_status read_modules(side_reader *r, const ckpt_entry *entry, ckpt_error *err) {
-  enum { MAX_BYTES = 1 << 16 };
+  ckpt_module modules[CKPT_MAX_MODULES];
   uint32_t file;
   uint64_t size;
-  ckpt_json *json;
+  size_t n;
   ckpt_error ignored = {0};
-  if (entry->n_bytes > MAX_BYTES || ckpt_source_add(r->index->source, entry->name, &file, &size, &ignored) != CKPT_OK)
-    return CKPT_OK;
-  CKPT_TRY(ckpt_json_new_source(&json, r->index->source, file, 0, size, MAX_BYTES, true, err));
-  const ckpt_status status = read_modules_text(r, json, &ignored);
-  ckpt_json_free(json);
-  return status == CKPT_ENOMEM ? ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory") : CKPT_OK;
+  if (ckpt_source_add(r->index->source, entry->name, &file, &size, &ignored) != CKPT_OK) return CKPT_OK;
+  CKPT_TRY(ckpt_modules_read(modules, &n, r->index->source, file, size, &r->index->arena, err));
+  for (size_t i = 0; i < n; i++)
+    if (modules[i].path != NULL && modules[i].path[0] != '\0') r->modules[r->n_modules++] = modules[i].path;
+  return CKPT_OK;
 }
 
 /* What in the folder says what its other files are. */

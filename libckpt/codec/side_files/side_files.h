@@ -10,6 +10,21 @@
  * holds the files that were read as weights. */
 ckpt_status ckpt_side_files_read(ckpt_index *index, ckpt_error *err);
 
+#define CKPT_MAX_MODULES 32
+
+/* A module of sentence-transformers, which modules.json lists. */
+typedef struct ckpt_module {
+  const char *path; /* its folder below the root, without `./` and a last slash; "" is the root; NULL: none there */
+  const char *said; /* as the file has it */
+  const char *type; /* its class: "sentence_transformers.models.Dense"; "" where it is not said */
+} ckpt_module;
+
+/* The modules that a modules.json of at most 64 KiB lists, up to where it is broken; texts are the arena's. ENOMEM,
+ * EIO.
+ */
+ckpt_status ckpt_modules_read(ckpt_module out[CKPT_MAX_MODULES], size_t *n, ckpt_source *source, uint32_t file,
+                              uint64_t n_bytes, ckpt_arena *arena, ckpt_error *err);
+
 /* What a side file is that a trainer saved beside the model to go on from, by its name: "optimizer", "scheduler",
  * "scaler", "sampler", "data", "rng", "trainer", "arguments" or "custom"; NULL: nothing of a trainer's. Opaque: never
  * unpickled, carried whole where all of a checkpoint is. */

@@ -51,7 +51,8 @@ ckpt_status ckpt_hashing_choose(ckpt_hashing *hashing, const char *const *exclud
   CKPT_TRY(ckpt_selection_new(&selection, &options, hashing->include, NULL, err));
   ckpt_arena_init(&arena, UINT64_MAX);
   hashing->exclude = exclude;
-  ckpt_status status = is_strict ? ckpt_selection_refuse_unread(selection, hashing->from, false, err) : CKPT_OK;
+  ckpt_status status =
+      is_strict ? ckpt_selection_refuse_unread(selection, hashing->from, false, hashing->sums_files, err) : CKPT_OK;
   if (status == CKPT_OK && exclude != NULL) {
     hashing->is_left_out = calloc((size_t)hashing->from->n_tensors + 1, sizeof *hashing->is_left_out);
     status = hashing->is_left_out == NULL ? ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory")

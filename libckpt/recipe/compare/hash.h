@@ -12,6 +12,7 @@ typedef struct ckpt_hashing {
   ckpt_dtype cast;
   bool is_quantized;
   ckpt_digest *digests; /* of the tensors that are included, by their place in byte order of names; owned */
+  bool sums_files;      /* files of the training state are summed apart: they need not be understood */
   bool *is_left_out;    /* by pattern, by the same place; NULL: none is; owned */
 } ckpt_hashing;
 

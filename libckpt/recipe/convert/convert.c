@@ -23,6 +23,7 @@
 #include "libckpt/recipe/convert/training.h"
 #include "libckpt/recipe/convert/updates.h"
 #include "libckpt/recipe/quantize/quantized.h"
+#include "libckpt/recipe/records/modules.h"
 #include "libckpt/run/run.h"
 
 /* What rows decide while they are added: for config.json's dtype and for what is said afterwards. */
@@ -569,6 +570,31 @@ static ckpt_status choose_form(const ckpt_index **from, ckpt_plan *plan, const c
   return status;
 }
 
+typedef struct modules {
+  ckpt_index *described;
+  bool has_casts;
+} modules;
+
+/* A module goes along as it is: one that cannot be read is no part of a model that anybody can load. */
+static ckpt_status take_module(void *arg, const ckpt_module *module, const ckpt_index *index, const ckpt_error *defect,
+                               ckpt_error *err) {
+  const modules *m = arg;
+  if (index == NULL) return ckpt_fail_as(err, defect->status, defect->file, defect->tensor, defect);
+  if (!m->has_casts) return CKPT_OK;
+  CKPT_TRY(ckpt_index_note(m->described, false, err, "%s/ is carried as it is: dtype casts tensors of the model itself",
+                           module->path));
+  return ckpt_index_note_is(m->described, CKPT_NOTE_DOUBT, NULL, err);
+}
+
+/* Modules that are carried among the side files. */
+static ckpt_status check_modules(ckpt_output *output, const ckpt_convert_request *request, ckpt_error *err) {
+  modules m = {.described = output->described, .has_casts = request->options->n_casts != 0};
+  const ckpt_index *of = output->carried != NULL ? output->carried : request->from;
+  if (!output->format->caps.side_files || ckpt_index_side_file(output->described, "modules.json") == NULL)
+    return CKPT_OK;
+  return ckpt_modules_open(of, NULL, take_module, &m, err);
+}
+
 /* What the other form could not hold is a loss, but for an adapter's notes, which are remarks. */
 static ckpt_status tell_notes(ckpt_output *output, const ckpt_index *dialect, bool is_adapter, ckpt_error *err) {
   for (uint32_t i = 0; i < dialect->n_notes; i++)
@@ -634,6 +660,7 @@ static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *reque
   if (request->from->stored_form != NULL && request->like == NULL && output->format->caps.side_files)
     CKPT_TRY(ckpt_dialect_hf_files(output->described, request->from, &output->losses, err));
   CKPT_TRY(choose_training(output, request, target->world, err));
+  CKPT_TRY(check_modules(output, request, err));
   static const ckpt_quantize_options plain = {.allow_requantize = true}; /* to what is no block type */
   static const ckpt_quantize_options converter = {.pure = true, .allow_fallback = true, .keeps_order = true};
   const ckpt_preset *preset =
@@ -648,7 +675,8 @@ static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *reque
                                   n_steps, err));
   if (output->format->caps.typed_metadata || !has_editable(request)) CKPT_TRY(ckpt_metadata_edit(output, err));
   CKPT_TRY(ckpt_selection_new(&selection, options, ckpt_convert_include(options, output->format), n_steps, err));
-  CKPT_TRY_GOTO(ckpt_selection_refuse_unread(selection, request->from, output->format->caps.unread, err));
+  CKPT_TRY_GOTO(ckpt_selection_refuse_unread(selection, request->from, output->format->caps.unread,
+                                             output->format->caps.side_files, err));
   t.drops_ties = drops_ties(output, request);
   ckpt_graph_request graph;
   CKPT_TRY_GOTO(ckpt_graph_request_of(&graph, &request->further, &target->values, request->from->path, err));

@@ -205,8 +205,26 @@ ckpt_status ckpt_selection_take(ckpt_selection *selection, const ckpt_tensor *te
   return CKPT_OK;
 }
 
+bool ckpt_states_unread(const ckpt_note *note, const char *include) {
+  return note->kind == CKPT_NOTE_STATES_UNREAD && ckpt_role_included(include, CKPT_ROLE_EXP_AVG, NULL);
+}
+
+/* A file of states that is whole goes along as it is, where files do. */
+static ckpt_status refuse_states(const ckpt_selection *selection, const ckpt_index *index, bool keeps_files,
+                                 ckpt_error *err) {
+  for (uint32_t i = 0; i < index->n_notes; i++) {
+    const ckpt_note *note = &index->notes[i];
+    const bool goes_along = keeps_files && !note->is_problem && note->left == NULL;
+    if (!ckpt_states_unread(note, selection->include) || goes_along) continue;
+    return ckpt_advise(
+        ckpt_fail(err, CKPT_EUNSUPPORTED, note->file == NULL ? index->path : note->file, NULL, "%s", note->message),
+        err, "%include=model goes on without");
+  }
+  return CKPT_OK;
+}
+
 ckpt_status ckpt_selection_refuse_unread(ckpt_selection *selection, const ckpt_index *index, bool keeps_objects,
-                                         ckpt_error *err) {
+                                         bool keeps_files, ckpt_error *err) {
   const ckpt_unread *first = NULL;
   ckpt_name_list names = {.n = 0};
   for (uint32_t i = 0; i < index->n_unread; i++) {
@@ -220,7 +238,7 @@ ckpt_status ckpt_selection_refuse_unread(ckpt_selection *selection, const ckpt_i
     if (first == NULL) first = unread;
     ckpt_name_list_add(&names, unread->name);
   }
-  if (first == NULL) return CKPT_OK;
+  if (first == NULL) return refuse_states(selection, index, keeps_files, err);
   return ckpt_advise_value(
       ckpt_fail(err, CKPT_EUNSUPPORTED, index->path, first->name, "is there and not read: %s (%zu tensor%s: %s)",
                 first->why, names.n, names.n == 1 ? " is not" : "s are not", names.text),

@@ -40,9 +40,10 @@ ckpt_status ckpt_selection_take(ckpt_selection *selection, const ckpt_tensor *te
                                 ckpt_selected *out, ckpt_error *err);
 
 /* EUNSUPPORTED where a tensor that the index cannot read would take part: such a one is left out by name alone. Counts
- * as a match of --match and --exclude. keeps_objects: those that the kept torch object holds whole are written. */
+ * as a match of --match and --exclude. keeps_objects: those that the kept torch object holds whole are written. The
+ * same of an optimizer's states, which have no names; keeps_files: a file of them that is whole goes along. */
 ckpt_status ckpt_selection_refuse_unread(ckpt_selection *selection, const ckpt_index *index, bool keeps_objects,
-                                         ckpt_error *err);
+                                         bool keeps_files, ckpt_error *err);
 
 /* ENOTFOUND for the first pattern or rule that matched nothing. */
 ckpt_status ckpt_selection_finish(const ckpt_selection *selection, ckpt_error *err);
@@ -53,6 +54,9 @@ const ckpt_left_out *ckpt_selection_left_out(const ckpt_selection *selection);
 /* Whether a role takes part under --include WHAT; *known (may be NULL) is false if WHAT is not model,
  * optimizer or all. */
 bool ckpt_role_included(const char *include, ckpt_role role, bool *known);
+
+/* Whether a note tells of optimizer states that take part under --include WHAT and are not read. */
+bool ckpt_states_unread(const ckpt_note *note, const char *include);
 
 /* Tensors of these roles that the index cannot read, without those that its kept torch object holds whole. */
 ckpt_name_list ckpt_unread_list(const ckpt_index *index, const char *include, bool keeps_objects);

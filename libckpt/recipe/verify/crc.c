@@ -9,7 +9,9 @@
 #include "libckpt/base/crc32.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/grow.h"
+#include "libckpt/base/text.h"
 #include "libckpt/codec/side_files/side_files.h"
+#include "libckpt/codec/torch/read/file.h"
 #include "libckpt/codec/unpacked.h"
 #include "libckpt/codec/zip/zip.h"
 #include "libckpt/extents/decode.h"
@@ -97,12 +99,30 @@ static ckpt_status add_tensors(checking *c, const ckpt_tensor *tensors, uint32_t
   return CKPT_OK;
 }
 
+/* Whether a trainer's file is one that torch.save or pickle may have written. JSON is looked at elsewhere. */
+static ckpt_status is_saved(const checking *c, const ckpt_side_file *side, bool *is, ckpt_error *err) {
+  uint8_t head[1024];
+  const size_t n = side->n_bytes < sizeof head ? (size_t)side->n_bytes : sizeof head;
+  enum { PROTO = 0x80 };
+  *is = ckpt_text_ends(side->name, ".json");
+  if (*is) return CKPT_OK;
+  CKPT_TRY(ckpt_source_read(c->index->source, side->file, 0, head, n, err));
+  *is = ckpt_torch_probe(head, n) || (n > 1 && head[0] == PROTO && head[1] <= 5);
+  return CKPT_OK;
+}
+
 /* What a trainer saved beside the model, optimizer states that are not read among it: archives, and never empty. */
 static ckpt_status add_training(checking *c, ckpt_error *err) {
   const uint64_t n_others = c->counts->n_others;
   for (uint32_t i = 0; i < c->index->n_side_files; i++) {
     const ckpt_side_file *side = &c->index->side_files[i];
+    bool is_one;
     if (!ckpt_side_file_is_training(side->name)) continue;
+    CKPT_TRY(is_saved(c, side, &is_one, err));
+    if (side->n_bytes != 0 && !is_one &&
+        !ckpt_findings_tell_of(c->findings, ckpt_source_path(c->index->source, side->file), NULL))
+      CKPT_TRY(ckpt_findings_add(c->findings, err, CKPT_PROBLEM, ckpt_source_path(c->index->source, side->file), NULL,
+                                 "is no file of torch.save (a trainer's %s)", ckpt_side_file_role(side->name)));
     if (side->n_bytes == 0)
       CKPT_TRY(ckpt_findings_add(c->findings, err, CKPT_PROBLEM, ckpt_source_path(c->index->source, side->file), NULL,
                                  "is empty (a trainer's %s)", ckpt_side_file_role(side->name)));

@@ -5,12 +5,15 @@
  * reads, nothing is proven where that made a difference. */
 #include "libckpt/recipe/verify/model.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/text.h"
+#include "libckpt/recipe/verify/keys.h"
 
 enum { MAX_LAYERS = 100000, MAX_SAID = 16, MAX_MISSING = 100, MAX_NAME = 256 };
 
@@ -174,6 +177,7 @@ static ckpt_status check_demands(checker *c, ckpt_error *err) {
   const ckpt_arch_model *model = c->model;
   int64_t whole, parts, id, n_rows;
   if (model == NULL) return CKPT_OK;
+  CKPT_TRY(ckpt_verify_keys(c->findings, c->config, c->config_path, model->model_type, c->why, sizeof c->why, err));
   if (model->whole != NULL && ckpt_config_int(c->config, model->whole, &whole) && whole > 0) {
     if (!ckpt_config_int(c->config, model->parts, &parts))
       leave_unproven(c, "config.json has no %s", model->parts);
@@ -498,6 +502,13 @@ static bool has_file(const ckpt_index *index, const char *name) {
   return false;
 }
 
+/* Whether an adapter lies beside the model, which transformers applies, but does not belong to what is read. */
+static bool has_adapter_beside(const ckpt_index *index) {
+  char path[PATH_MAX];
+  const int n = snprintf(path, sizeof path, "%s/adapter_config.json", ckpt_source_root(index->source));
+  return n > 0 && n < (int)sizeof path && access(path, F_OK) == 0;
+}
+
 /* What transformers does not do, and was done to read these names. */
 static void check_folder(checker *c) {
   const ckpt_index *index = c->index;
@@ -510,6 +521,10 @@ static void check_folder(checker *c) {
   if (index->is_renamed) leave_unproven(c, "transformers does not look into the dict that holds them%s", "");
   if (ckpt_index_side_file(index, "adapter_config.json") != NULL)
     leave_unproven(c, "transformers loads the model that %s names", "adapter_config.json");
+  else if (has_adapter_beside(index))
+    leave_unproven(c, "transformers applies the adapter of %s to it", "adapter_config.json");
+  const char *named;
+  if (ckpt_config_text(c->config, "transformers_weights", &named) && has_file(index, named)) return;
   if (!has_file(index, "model.safetensors") && !has_file(index, "model.safetensors.index.json") &&
       !has_file(index, "pytorch_model.bin") && !has_file(index, "pytorch_model.bin.index.json"))
     leave_unproven(c, "transformers looks for %s", "model.safetensors or its index");

@@ -20,6 +20,16 @@ ckpt_status ckpt_verify_structure(ckpt_findings *findings, const ckpt_index *ind
 ckpt_status ckpt_verify_config(ckpt_findings *findings, const ckpt_index *index, const ckpt_index *like,
                                ckpt_error *err);
 
+/* Adds a problem for each side file that is called *.json and holds something else; config.json is
+ * ckpt_verify_config's. *has_tokenizer: none of them is the tokenizer's. */
+ckpt_status ckpt_verify_json_files(ckpt_findings *findings, const ckpt_index *index, bool *has_tokenizer,
+                                   ckpt_error *err);
+
+/* The folders that modules.json names, each a checkpoint of its own: what is wrong with one is a problem or warning
+ * here. run: NULL reads headers alone. Fails with EIO, ECANCELED, ENOMEM. */
+ckpt_status ckpt_verify_modules(ckpt_findings *findings, const ckpt_index *index, const ckpt_run_options *run,
+                                ckpt_error *err);
+
 /* What is known of the values of a slice of the tensors, items as in ckpt_hashing. Zero-initialise it. */
 typedef struct ckpt_value_checks {
   const ckpt_stats **stats;       /* of each tensor of the slice; owned */

@@ -308,7 +308,7 @@ TEST(DcpVerify, NumberedFilesOfAModelAreOfOneSet) {
             safetensors("{\"" + tensor + "\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", "1"));
       map += (i == 0 ? "\"" : ",\"") + tensor + "\":\"" + file + "\"";
     }
-    spill(folder / "model.safetensors.index.json", "{\"weight_map\":{" + map + "}}");
+    spill(folder / "model.safetensors.index.json", "{\"metadata\":{},\"weight_map\":{" + map + "}}");
     return problems_in(folder.path());
   };
   const std::string one = "model-00001-of-00002", two = "model-00002-of-00002";

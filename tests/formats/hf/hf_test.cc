@@ -200,7 +200,7 @@ TEST(Hf, ATensorInTwoShardsIsOneProblem) {
             safetensors("{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},\"b" + own +
                             "\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,2]}}",
                         "12"));
-    spill(folder / "model.safetensors.index.json", "{\"weight_map\":{\"a\":\"" + shard +
+    spill(folder / "model.safetensors.index.json", "{\"metadata\":{},\"weight_map\":{\"a\":\"" + shard +
                                                        ".safetensors\",\"b1\":\"1.safetensors\",\"b2\":"
                                                        "\"2.safetensors\"}}");
     IndexPointer index(nullptr, ckpt_index_free);
@@ -286,7 +286,7 @@ TEST(Hf, WhichFileHoldsTheWeights) {
     for (const std::string &note : notes_of(index.get())) text += "; " + note;
     return text;
   };
-  const std::string map = "{\"weight_map\":{\"b\":\"x.safetensors\"}}";
+  const std::string map = "{\"metadata\":{},\"weight_map\":{\"b\":\"x.safetensors\"}}";
   EXPECT_EQ(
       names({{"model.safetensors.index.json", map}, {"x.safetensors", two}, {"model.safetensors", one}}),
       "b; ! holds both model.safetensors and model.safetensors.index.json: the shards are read here, transformers "
@@ -343,7 +343,8 @@ TEST(Hf, TrainingState) {
   EXPECT_EQ(notes_of(index.get()),
             (std::vector<std::string>{"also holds other weights, not read or carried: pytorch_model.bin",
                                       "also holds training state, not read or carried: optimizer_0/",
-                                      "also holds other checkpoints: checkpoint-2/"}));
+                                      "also holds other checkpoints: checkpoint-2/",
+                                      "! optimizer.pt: its states are not read (is no file of torch.save)"}));
   EXPECT_FALSE(ckpt_side_file_is_training("config.json"));
   EXPECT_EQ(ckpt_side_file_rank("rng_state_3.pth"), 3);
   EXPECT_EQ(ckpt_side_file_rank("random_states_12.pkl"), 12);
@@ -430,7 +431,8 @@ TEST(Hf, MapsThatAreRightAreNotAccused) {
     EXPECT_NE(index, nullptr) << text_of(err);
     return index == nullptr ? std::vector<std::string>{} : notes_of(index.get());
   };
-  EXPECT_TRUE(notes("{\"weight_map\":{\"a\":\"./x.safetensors\",\"b\":\"x.safetensors\"}}").empty());
+  EXPECT_TRUE(notes("{\"metadata\":{},\"weight_map\":{\"a\":\"./x.safetensors\",\"b\":\"x.safetensors\"}}").empty());
+  EXPECT_EQ(notes("{\"weight_map\":{\"a\":\"./x.safetensors\",\"b\":\"x.safetensors\"}}").size(), 1u);
   const std::string unnamed = "! model.safetensors.index.json: does not name what its shards hold: 'b' (1)";
   for (const char *total : {"1", "3"})
     EXPECT_EQ(

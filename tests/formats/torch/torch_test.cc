@@ -348,7 +348,7 @@ TEST(Torch, HuggingFaceFolders) {
       map += "\"" + alias + "\":\"pytorch_model-00002-of-00002.bin\",";
   }
   map += "\"0\":\"pytorch_model-00001-of-00002.bin\",\"1\":\"pytorch_model-00001-of-00002.bin\"";
-  spill(folder / "shards/pytorch_model.bin.index.json", "{\"weight_map\":{" + map + "}}");
+  spill(folder / "shards/pytorch_model.bin.index.json", "{\"metadata\":{},\"weight_map\":{" + map + "}}");
   IndexPointer shards = open(folder / "shards", &err);
   ASSERT_NE(shards, nullptr) << text_of(err);
   EXPECT_EQ(shards->n_tensors, one->n_tensors + 2);

@@ -283,7 +283,7 @@ TEST(ZeroWrite, NumberedParametersAreNotGuessed) {
       << text_of(err);
   std::filesystem::copy(std::string(CKPT_TESTS_DIR) + "/data/llama-tiny", folder / "checkpoint-500",
                         std::filesystem::copy_options::recursive);
-  spill(folder / "checkpoint-500/optimizer.pt", "of the Trainer");
+  std::filesystem::copy(std::string(CKPT_TESTS_DIR) + "/data/torch/views.pt", folder / "checkpoint-500/optimizer.pt");
   const struct {
     const char *include;
     std::vector<std::string> losses;
@@ -299,6 +299,9 @@ TEST(ZeroWrite, NumberedParametersAreNotGuessed) {
     EXPECT_EQ(losses, c.losses);
     EXPECT_EQ(std::filesystem::exists(out / c.include + "/optimizer.pt"), c.include == std::string("all"));
   }
+  spill(folder / "checkpoint-500/optimizer.pt", "damaged");
+  EXPECT_EQ(write(folder / "checkpoint-500", out / "none", {"universal", 0, 1}, &err), CKPT_EUNSUPPORTED);
+  EXPECT_NE(text_of(err).find("its states are not read"), std::string::npos) << text_of(err);
 }
 
 // A run saves one tag after the other into a folder, and converters put theirs beside them: what `latest` says is

@@ -179,6 +179,28 @@ TEST(Config, SizeIsBounded) {
   EXPECT_STREQ(large.err.message, "67108865 bytes of JSON (at most 67108864 are read)");
 }
 
+TEST(Config, KindsOfValues) {
+  Config config(R"({"a": null, "b": true, "c": 1, "d": 1.0, "e": "x", "f": [1, "y"], "g": {"h": NaN, "i": {}}})");
+  ASSERT_EQ(config.status, CKPT_OK) << config.err.message;
+  const ckpt_config_kind kinds[] = {CKPT_CONFIG_NULL, CKPT_CONFIG_BOOL, CKPT_CONFIG_INT,   CKPT_CONFIG_FLOAT,
+                                    CKPT_CONFIG_TEXT, CKPT_CONFIG_LIST, CKPT_CONFIG_OBJECT};
+  for (size_t i = 0; i < 7; i++)
+    EXPECT_EQ(ckpt_config_kind_of(config.config, std::string(1, static_cast<char>('a' + i)).c_str()), kinds[i]) << i;
+  EXPECT_EQ(ckpt_config_kind_of(config.config, "h"), CKPT_CONFIG_ABSENT);
+  EXPECT_EQ(ckpt_config_count(config.config, "f"), 2U);
+  EXPECT_EQ(ckpt_config_count(config.config, "g"), 2U);
+  EXPECT_EQ(ckpt_config_count(config.config, "e"), 0U);
+  const char *name = "";
+  EXPECT_EQ(ckpt_config_kind_at(config.config, "f", 1, &name), CKPT_CONFIG_TEXT);
+  EXPECT_EQ(name, nullptr);
+  EXPECT_EQ(ckpt_config_kind_at(config.config, "f", 2, &name), CKPT_CONFIG_ABSENT);
+  EXPECT_EQ(ckpt_config_kind_at(config.config, "g", 0, &name), CKPT_CONFIG_LIST); /* no finite number */
+  EXPECT_STREQ(name, "h");
+  EXPECT_EQ(ckpt_config_kind_at(config.config, "g", 1, &name), CKPT_CONFIG_OBJECT);
+  EXPECT_EQ(ckpt_config_kind_at(config.config, "g", 2, &name), CKPT_CONFIG_ABSENT);
+  EXPECT_EQ(ckpt_config_kind_at(config.config, "e", 0, &name), CKPT_CONFIG_ABSENT);
+}
+
 TEST(Config, ShowsValues) {
   Config config(
       R"({"a": "4\u00e96", "b": 4096.5, "c": 1e400, "d": [1, {"x": 2}], "e": "0123456789012345678901234567"})");

@@ -27,7 +27,7 @@ sed "2,3s/\"digest\": \"ckpt1:[0-9a-f]*/\"digest\": \"ckpt1:$zeros/" one.json > 
 try verify one --manifest forged.json
 
 # What lies beside and is no part.
-echo x > one/training_args.bin && ln -s /nowhere one/link && mkdir one/runs && cp one.json one/manifest.json
+printf '\200\002N.' > one/training_args.bin && ln -s /nowhere one/link && mkdir one/runs && cp one.json one/manifest.json
 try verify one --manifest one/manifest.json
 rm -r one/training_args.bin one/link one/runs one/manifest.json
 

@@ -1,7 +1,7 @@
 # What a trainer saved beside a model has a role by its name: shown, and whole or a problem.
 cp -r $DATA/trainer/llama in && chmod -R u+w in
 for name in scheduler.pt scaler.pt rng_state_0.pth training_args.bin random_states_1.pkl scheduler.bin sampler_1.bin \
-  custom_checkpoint_0.pkl dl_state_dict.bin; do echo $name > in/$name; done
+  custom_checkpoint_0.pkl dl_state_dict.bin; do printf '\200\002N.' > in/$name; done
 echo '# inspect'
 ckpt inspect in | sed -n '/^side files/,/^$/p'
 ckpt inspect in --json | python3 -c 'import json, sys; print([(f["name"], f["role"]) for f in json.load(sys.stdin)["side_files"]][:4])'
