@@ -252,12 +252,22 @@ static ckpt_status set_apart(ckpt_index *index, ckpt_error *err) {
   return status;
 }
 
+static bool find_family(namer *n, ckpt_index *index) {
+  index->misfit = index->misfit_tensor = NULL;
+  if (read_numbers(n, index)) return all_fit(n, index);
+  if (n->arch != NULL)
+    (void)keep_names(index, NULL, "the numbers of layers, heads and experts in its metadata have to be above 0");
+  return false;
+}
+
+void ckpt_dialect_find_misfit(ckpt_index *index) {
+  namer n;
+  (void)find_family(&n, index);
+}
+
 ckpt_status ckpt_dialect_from_gguf(ckpt_index *index, bool *is_known, ckpt_error *err) {
   namer n;
-  *is_known = read_numbers(&n, index);
-  if (!*is_known && n.arch != NULL)
-    (void)keep_names(index, NULL, "the numbers of layers, heads and experts in its metadata have to be above 0");
-  *is_known = *is_known && all_fit(&n, index);
+  *is_known = find_family(&n, index);
   if (!*is_known) return CKPT_OK;
   CKPT_TRY(set_apart(index, err));
   const ckpt_index *stored = index->stored_form;
