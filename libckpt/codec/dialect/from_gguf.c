@@ -208,7 +208,8 @@ static ckpt_status add_all_of(ckpt_index *index, const namer *n, const ckpt_tens
 static ckpt_status tie(ckpt_index *index, const ckpt_arch *arch, ckpt_error *err) {
   for (uint32_t t = 0; t < CKPT_MAX_TIES && arch->ties[t].kept != NULL; t++) {
     int64_t kept = -1;
-    bool has_tied = false;
+    uint64_t numbers[2];
+    bool has_tied = ckpt_arch_match(arch, arch->ties[t].tied, numbers) == NULL; /* a name of other releases */
     for (uint32_t i = 0; i < index->n_tensors; i++) {
       if (strcmp(index->tensors[i].name, arch->ties[t].kept) == 0) kept = i;
       has_tied = has_tied || strcmp(index->tensors[i].name, arch->ties[t].tied) == 0;
