@@ -213,9 +213,10 @@ ckpt_status ckpt_gguf_check_model(ckpt_findings *findings, const ckpt_index *ind
   const ckpt_meta *architecture = ckpt_index_meta(index, CKPT_GGUF_ARCHITECTURE);
   if (architecture == NULL || architecture->typed != NULL || index->defects.n != 0) return CKPT_OK;
   const model m = {findings, index, architecture->value, path};
+  const size_t n_before = findings->n_of[CKPT_PROBLEM];
   CKPT_TRY(check_architecture(&m, err));
   CKPT_TRY(check_blocks(&m, err));
   CKPT_TRY(check_embedding(&m, err));
   CKPT_TRY(check_tokenizer(&m, err));
-  return ckpt_dialect_check(findings, index, path, err);
+  return ckpt_dialect_check(findings, index, path, n_before, err);
 }

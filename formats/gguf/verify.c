@@ -168,14 +168,19 @@ static ckpt_status check_blocks(ckpt_findings *findings, const ckpt_index *index
 /* What stands in the place of "proven: config": the metadata is the config. */
 static ckpt_status check_metadata(ckpt_findings *findings, const ckpt_index *index, ckpt_error *err) {
   const size_t n_problems = findings->n_of[CKPT_PROBLEM], n_unproven = findings->n_of[CKPT_UNPROVEN];
-  CKPT_TRY(ckpt_gguf_check_model(findings, index, ckpt_source_path(index->source, 0), err));
-  if (findings->n_of[CKPT_PROBLEM] != n_problems || index->stated_architecture == NULL || index->defects.n != 0)
-    return CKPT_OK;
+  const char *type = ckpt_index_metadata(index, "general.type"), *why = NULL;
   const ckpt_arch *arch = ckpt_dialect_of_gguf(index);
-  if (arch == NULL)
-    return ckpt_findings_add(findings, err, CKPT_UNPROVEN, NULL, NULL,
-                             "metadata against tensors: names and shapes of a %s are not known",
-                             index->stated_architecture);
+  CKPT_TRY(ckpt_gguf_check_model(findings, index, ckpt_source_path(index->source, 0), err));
+  if (findings->n_of[CKPT_PROBLEM] != n_problems || index->stated_architecture == NULL) return CKPT_OK;
+  if (index->defects.n != 0)
+    why = "not compared, since parts of it are broken";
+  else if (type != NULL && strcmp(type, "model") != 0)
+    why = "it is no whole model, and what it has to have is not known";
+  else if (arch == NULL)
+    why = "names and shapes of its family are not known";
+  if (why != NULL)
+    return ckpt_findings_add(findings, err, CKPT_UNPROVEN, NULL, NULL, "metadata against tensors: %s (%s is %s)", why,
+                             CKPT_GGUF_ARCHITECTURE, index->stated_architecture);
   if (findings->n_of[CKPT_UNPROVEN] != n_unproven) return CKPT_OK;
   return ckpt_findings_add(findings, err, CKPT_PROVEN, NULL, NULL, "metadata: names and shapes are those of %s",
                            arch->name);

@@ -50,7 +50,8 @@ static bool is_optional(const char *key) {
 
 /* Numbers that shapes are computed from. */
 static bool is_counted(const char *key) {
-  return ckpt_text_ends(key, "_length") ? strcmp(key, "context_length") != 0 : strstr(key, "count") != NULL;
+  return ckpt_text_ends(key, "_length") ? strcmp(key, "context_length") != 0
+                                        : strstr(key, "count") != NULL && strcmp(key, "block_count") != 0;
 }
 
 /* The type that the loader reads a key as. */
@@ -59,16 +60,17 @@ static uint32_t type_of(const ckpt_arch_key *row) {
   return row->kind == CKPT_KEY_BOOL ? CKPT_GGUF_BOOL : CKPT_GGUF_U32;
 }
 
+static bool has_value(const ckpt_arch_key *row) {
+  return row->kind != CKPT_KEY_FILE_TYPE && row->kind != CKPT_KEY_ROPE_SCALING;
+}
+
 static ckpt_status check_key(const checker *c, const ckpt_arch_key *row, ckpt_error *err) {
   const ckpt_meta *meta = meta_of(c, row->gguf);
   const char *family = c->arch->gguf->architecture;
   const uint32_t wanted = type_of(row);
   uint32_t n;
   float number;
-  if (meta == NULL && is_optional(row->gguf)) return CKPT_OK;
-  if (meta == NULL)
-    return ckpt_findings_add(c->findings, err, CKPT_PROBLEM, c->path, NULL,
-                             "there is no %s.%s: llama.cpp refuses the model", family, row->gguf);
+  if (meta == NULL) return CKPT_OK;
   const uint32_t type = meta->typed == NULL ? CKPT_GGUF_STRING : meta->typed->type;
   if (type != wanted && !(wanted == CKPT_GGUF_U32 && type == CKPT_GGUF_ARRAY))
     return ckpt_findings_add(c->findings, err, CKPT_PROBLEM, c->path, NULL,
@@ -83,10 +85,22 @@ static ckpt_status check_key(const checker *c, const ckpt_arch_key *row, ckpt_er
                            family, row->gguf, meta->value);
 }
 
+static ckpt_status check_missing(const checker *c, ckpt_error *err) {
+  ckpt_name_list missing = {.n = 0};
+  for (const ckpt_arch_key *row = c->arch->gguf->keys; row->gguf != NULL; row++)
+    if (has_value(row) && !is_optional(row->gguf) && meta_of(c, row->gguf) == NULL)
+      ckpt_name_list_add(&missing, row->gguf);
+  if (missing.n == 0) return CKPT_OK;
+  return ckpt_findings_add(c->findings, err, CKPT_PROBLEM, c->path, NULL,
+                           "a %s has %zu key%s that %s not there (%s): llama.cpp refuses the model",
+                           c->arch->gguf->architecture, missing.n, ckpt_plural(missing.n),
+                           missing.n == 1 ? "is" : "are", missing.text);
+}
+
 static ckpt_status check_keys(const checker *c, ckpt_error *err) {
   for (const ckpt_arch_key *row = c->arch->gguf->keys; row->gguf != NULL; row++)
-    if (row->kind != CKPT_KEY_FILE_TYPE && row->kind != CKPT_KEY_ROPE_SCALING) CKPT_TRY(check_key(c, row, err));
-  return CKPT_OK;
+    if (has_value(row)) CKPT_TRY(check_key(c, row, err));
+  return check_missing(c, err);
 }
 
 /* A width of heads beside the one that the model has. */
@@ -179,9 +193,9 @@ static ckpt_status check_shapes(const checker *c, ckpt_error *err) {
   return status;
 }
 
-ckpt_status ckpt_dialect_check(ckpt_findings *findings, const ckpt_index *index, const char *path, ckpt_error *err) {
+ckpt_status ckpt_dialect_check(ckpt_findings *findings, const ckpt_index *index, const char *path, size_t n_before,
+                               ckpt_error *err) {
   const checker c = {findings, index, ckpt_dialect_of_gguf(index), path};
-  const size_t n_before = findings->n_of[CKPT_PROBLEM];
   if (c.arch == NULL) return CKPT_OK;
   CKPT_TRY(check_keys(&c, err));
   CKPT_TRY(check_widths(&c, err));

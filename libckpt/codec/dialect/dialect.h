@@ -71,9 +71,11 @@ ckpt_status ckpt_dialect_as_read(ckpt_expr ***out, uint64_t *n, ckpt_plan *plan,
 void ckpt_dialect_find_misfit(ckpt_index *index);
 
 /* Adds a problem for each thing in an index with GGUF's names, of a known family, that llama.cpp's loader refuses: keys
- * that are missing or of another type, shapes that the metadata does not give, and its misfit. path: what findings
- * name, or NULL. Adds an unproven line where a tensor is none of the row, but may be one of llama.cpp's. ENOMEM. */
-ckpt_status ckpt_dialect_check(ckpt_findings *findings, const ckpt_index *index, const char *path, ckpt_error *err);
+ * that are missing or of another type, shapes that the metadata does not give, and, unless there are more than n_before
+ * problems, its misfit. path: what findings name, or NULL. Adds an unproven line where a tensor is none of the row, but
+ * may be one of llama.cpp's. ENOMEM. */
+ckpt_status ckpt_dialect_check(ckpt_findings *findings, const ckpt_index *index, const char *path, size_t n_before,
+                               ckpt_error *err);
 
 /* The family of a GGUF model, by its metadata; NULL: none that is known. */
 const ckpt_arch *ckpt_dialect_of_gguf(const ckpt_index *index);

@@ -334,7 +334,8 @@ static ckpt_role role_by_path(const namer *w, const char *text, size_t n) {
     is_state = is_state || (is_optimizer && is_word(text + at, n_part, "state"));
     is_optimizer = is_word(text + at, n_part, "optim") || is_word(text + at, n_part, "optimizer");
   }
-  return is_state && !w->dict.is_state_dict ? CKPT_ROLE_OTHER : CKPT_ROLE_PARAMETER;
+  const bool is_plain = w->dict.is_state_dict || w->dict.is_flat;
+  return is_state && !is_plain ? CKPT_ROLE_OTHER : CKPT_ROLE_PARAMETER;
 }
 
 /* Gives a leaf's tensor a name. The storage of one that is not read is nothing of the model's, which has that one. */
