@@ -44,6 +44,7 @@ static const ckpt_arch_joined joined[] = {{"lm_head.weight", {"embed_out.weight"
 
 static const ckpt_arch_tie ties[] = {
     {"gpt_neox.embed_in.weight", "embed_out.weight", "tie_word_embeddings", false},
+    {"gpt_neox.embed_in.weight", "lm_head.weight", "tie_word_embeddings", false},
     {0},
 };
 

@@ -1,7 +1,8 @@
 /* dcp.h - the parts of the PyTorch Distributed Checkpoint format: dcp.c (the folder, the row), metadata.c (the
  * pickle as tables), agree.c (its names), add.c (tables to an index), objects.c (what is no tensor), dict.c (the dict
- * that was saved), places.c (bytes that are nobody's), ties.c (names of one place), files.c (what files are),
- * tensors.c (chunks), hf.c (shards in safetensors, which have no metadata). Not for other formats. */
+ * that was saved), places.c (bytes that are nobody's), saves.c (files of one save), ties.c (names of one place),
+ * files.c (what files are), tensors.c (chunks), hf.c (shards in safetensors, which have no metadata). Not for other
+ * formats. */
 #ifndef CKPT_FORMATS_DCP_DCP_H
 #define CKPT_FORMATS_DCP_DCP_H
 
@@ -153,6 +154,10 @@ ckpt_status ckpt_dcp_verify(struct ckpt_findings *findings, const ckpt_index *in
 /* Compares the bytes of replicas that opening took to be the same by their checksums. A difference is a problem; EIO.
  */
 ckpt_status ckpt_dcp_verify_replicas(struct ckpt_findings *findings, const ckpt_index *index, ckpt_error *err);
+
+/* What can be told of whether all files are of one save: a warning where steps differ between them, else that it is not
+ * proven; the same of names that share a place. EIO. */
+ckpt_status ckpt_dcp_verify_saves(struct ckpt_findings *findings, const ckpt_index *index, ckpt_error *err);
 
 /* Adds the tensors of all shards of a folder to an index. EFORMAT, ENOTFOUND where one between them is missing. */
 ckpt_status ckpt_dcp_read_hf(ckpt_index *index, const ckpt_probe *probe, ckpt_error *err);

@@ -272,6 +272,7 @@ ckpt_status ckpt_dcp_verify(ckpt_findings *findings, const ckpt_index *index, co
   unsigned shard;
   (void)run;
   CKPT_TRY(ckpt_dcp_verify_replicas(findings, index, err));
+  CKPT_TRY(ckpt_dcp_verify_saves(findings, index, err));
   if (ckpt_source_count(index->source) == 0 || !ckpt_dcp_hf_name(ckpt_source_name(index->source, 0), &shard))
     return CKPT_OK;
   return ckpt_findings_advise(ckpt_findings_add(findings, err, CKPT_UNPROVEN, NULL, NULL,

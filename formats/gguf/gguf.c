@@ -102,7 +102,10 @@ ckpt_status ckpt_gguf_read_model(ckpt_index *index, const char *name, const ckpt
   if (part.count > 1) CKPT_TRY(read_others(index, name, &part, err));
   CKPT_TRY(ckpt_name_table_refuse_twice(index, err));
   bool is_known = false;
-  if (!options->stored_names) CKPT_TRY(ckpt_dialect_from_gguf(index, &is_known, err));
+  if (options->stored_names)
+    ckpt_dialect_find_misfit(index); /* `verify` tells of it */
+  else
+    CKPT_TRY(ckpt_dialect_from_gguf(index, &is_known, err));
   if (is_known) return CKPT_OK;
   CKPT_TRY(ckpt_index_canonical_names(index, options->stored_names, options->like, err));
   return ckpt_index_finish(index, err);

@@ -3,10 +3,12 @@
  *
  * Long values are copied from the file that they were read from when the header is printed. */
 #include <limits.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "formats/gguf/gguf.h"
 #include "libckpt/base/error.h"
+#include "libckpt/codec/dialect/dialect.h"
 #include "libckpt/codec/gguf/layers.h"
 
 /* What a file's header is printed from. */
@@ -21,12 +23,19 @@ typedef struct header {
 
 /* Whoever writes a model that llama.cpp refuses hears it then, in the words of `verify`. */
 static ckpt_status note_model(ckpt_index *described, ckpt_error *err) {
+  enum { MAX_SAID = 3 };
   ckpt_findings findings = {0};
+  char more[40] = "";
+  size_t n_said = 0;
+  ckpt_dialect_find_misfit(described);
   ckpt_status status = ckpt_gguf_check_model(&findings, described, NULL, err);
-  for (size_t i = 0; i < findings.n && status == CKPT_OK; i++) {
+  const size_t n_more = findings.n_of[CKPT_PROBLEM] > MAX_SAID ? findings.n_of[CKPT_PROBLEM] - MAX_SAID : 0;
+  for (size_t i = 0; i < findings.n && n_said < MAX_SAID && status == CKPT_OK; i++) {
     const ckpt_finding *found = &findings.items[i];
-    status = ckpt_index_note(described, true, err, "%s%s%s", found->tensor == NULL ? "" : found->tensor,
-                             found->tensor == NULL ? "" : ": ", found->message);
+    if (found->kind != CKPT_PROBLEM) continue;
+    if (++n_said == MAX_SAID && n_more != 0) snprintf(more, sizeof more, " (and %zu more)", n_more);
+    status = ckpt_index_note(described, true, err, "%s%s%s%s", found->tensor == NULL ? "" : found->tensor,
+                             found->tensor == NULL ? "" : ": ", found->message, more);
   }
   ckpt_findings_free(&findings);
   return status;

@@ -1,6 +1,6 @@
 /* model.c - what the metadata of a GGUF file says of the model against its tensors, for `verify`, and for whoever
- * writes one: how many blocks there are, how wide the embedding is, how many tokens it has. llama.cpp counts on these,
- * whatever the architecture, and refuses a model whose tensors are others; other families are left alone. */
+ * writes one: how many blocks there are, how wide the embedding is, its tokens. llama.cpp counts on these, whatever the
+ * architecture, and refuses a model whose tensors are others; of known families the dialect's rows say the rest. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +9,7 @@
 #include "libckpt/base/error.h"
 #include "libckpt/base/little.h"
 #include "libckpt/base/text.h"
+#include "libckpt/codec/dialect/dialect.h"
 
 typedef unsigned long long ull;
 
@@ -129,18 +130,93 @@ static ckpt_status check_embedding(const model *m, ckpt_error *err) {
                                "it has %llu row%s, tokenizer.ggml.tokens has %llu token%s: llama.cpp refuses the model",
                                (ull)embedding->shape[0], ckpt_plural(embedding->shape[0]), (ull)n_tokens,
                                ckpt_plural(n_tokens)));
-  if (number_of(m, "vocab_size", &n_rows) && n_rows != embedding->shape[0])
-    return ckpt_findings_add(m->findings, err, CKPT_PROBLEM, m->path, embedding->name,
-                             "it has %llu row%s, %s.vocab_size is %u", (ull)embedding->shape[0],
-                             ckpt_plural(embedding->shape[0]), m->architecture, n_rows);
+  if (number_of(m, "vocab_size", &n_rows) && n_rows != embedding->shape[0]) /* read where there are no tokens */
+    return ckpt_findings_add(m->findings, err, n_tokens == 0 ? CKPT_PROBLEM : CKPT_WARNING, m->path, embedding->name,
+                             "it has %llu row%s, %s.vocab_size is %u%s", (ull)embedding->shape[0],
+                             ckpt_plural(embedding->shape[0]), m->architecture, n_rows,
+                             n_tokens == 0 ? "" : " (llama.cpp goes by the tokens)");
   return CKPT_OK;
+}
+
+/* ---- the tokenizer ----------------------------------------------------------------------------------------------- */
+
+#define TOKENIZER "tokenizer.ggml."
+
+static bool has_tokenizer(const ckpt_index *index) {
+  for (uint32_t i = 0; i < index->n_metadata; i++)
+    if (strncmp(index->metadata[i].key, TOKENIZER, sizeof TOKENIZER - 1) == 0) return true;
+  return false;
+}
+
+/* One that llama.cpp has. Of names that are not known here nothing is said to be wrong: newer releases have more. */
+static bool is_known_model(const char *name) {
+  static const char *const known[] = {"llama", "bert", "gpt2", "t5", "rwkv", "plamo2", "gemma4", "none", "no_vocab"};
+  for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+    if (strcmp(name, known[i]) == 0) return true;
+  return false;
+}
+
+static ckpt_status say_missing(const model *m, const char *key, ckpt_error *err) {
+  return ckpt_findings_add(m->findings, err, CKPT_PROBLEM, m->path, NULL,
+                           "there is no " TOKENIZER "%s: llama.cpp refuses the model", key);
+}
+
+/* An array's length; 0 where there is none. */
+static ckpt_status length_of(const model *m, const char *key, uint64_t *out, bool *is_there, ckpt_error *err) {
+  const ckpt_meta *meta = ckpt_index_meta(m->index, key);
+  *is_there = meta != NULL;
+  *out = 0;
+  return meta == NULL || meta->typed == NULL ? CKPT_OK : count_of(meta->typed, out, err);
+}
+
+/* How byte-level BPE cuts text; nothing says "default". */
+static ckpt_status check_pre(const model *m, ckpt_error *err) {
+  const char *pre = ckpt_index_metadata(m->index, TOKENIZER "pre");
+  if (pre == NULL || ckpt_dialect_tokenizers == NULL || ckpt_dialect_tokenizers->knows_pre(pre)) return CKPT_OK;
+  return ckpt_findings_add(m->findings, err, CKPT_UNPROVEN, NULL, NULL,
+                           "tokenizer: whether llama.cpp knows " TOKENIZER "pre, which is %s", pre);
+}
+
+static ckpt_status check_tokenizer(const model *m, ckpt_error *err) {
+  static const char *const each[] = {TOKENIZER "token_type", TOKENIZER "scores"};
+  const char *name = ckpt_index_metadata(m->index, TOKENIZER "model"),
+             *type = ckpt_index_metadata(m->index, "general.type");
+  uint64_t n_tokens, n;
+  bool is_there;
+  if (type != NULL && strcmp(type, "model") != 0) return CKPT_OK;
+  if (!has_tokenizer(m->index)) {
+    if (value_of(m, "block_count") == NULL || find(m->index, "token_embd.weight") == NULL) return CKPT_OK;
+    return ckpt_findings_add(m->findings, err, CKPT_WARNING, m->path, NULL,
+                             "there is no tokenizer (" TOKENIZER "model, ...): llama.cpp refuses the model");
+  }
+  if (name == NULL) return say_missing(m, "model", err);
+  if (!is_known_model(name))
+    return ckpt_findings_add(m->findings, err, CKPT_UNPROVEN, NULL, NULL,
+                             "tokenizer: whether llama.cpp knows " TOKENIZER "model, which is %s", name);
+  if (strcmp(name, "none") == 0 || strcmp(name, "no_vocab") == 0) return CKPT_OK;
+  CKPT_TRY(length_of(m, TOKENIZER "tokens", &n_tokens, &is_there, err));
+  if (!is_there) CKPT_TRY(say_missing(m, "tokens", err));
+  for (size_t i = 0; i < sizeof each / sizeof *each; i++) {
+    CKPT_TRY(length_of(m, each[i], &n, &is_there, err));
+    if (is_there && n < n_tokens)
+      CKPT_TRY(ckpt_findings_add(m->findings, err, CKPT_PROBLEM, m->path, NULL,
+                                 "%s has %llu value%s for %llu token%s: llama.cpp refuses the model", each[i], (ull)n,
+                                 ckpt_plural(n), (ull)n_tokens, ckpt_plural(n_tokens)));
+  }
+  if (strcmp(name, "gpt2") != 0) return CKPT_OK;
+  CKPT_TRY(length_of(m, TOKENIZER "merges", &n, &is_there, err));
+  if (!is_there) CKPT_TRY(say_missing(m, "merges", err));
+  return check_pre(m, err);
 }
 
 ckpt_status ckpt_gguf_check_model(ckpt_findings *findings, const ckpt_index *index, const char *path, ckpt_error *err) {
   const ckpt_meta *architecture = ckpt_index_meta(index, CKPT_GGUF_ARCHITECTURE);
   if (architecture == NULL || architecture->typed != NULL || index->defects.n != 0) return CKPT_OK;
   const model m = {findings, index, architecture->value, path};
+  const size_t n_before = findings->n_of[CKPT_PROBLEM];
   CKPT_TRY(check_architecture(&m, err));
   CKPT_TRY(check_blocks(&m, err));
-  return check_embedding(&m, err);
+  CKPT_TRY(check_embedding(&m, err));
+  CKPT_TRY(check_tokenizer(&m, err));
+  return ckpt_dialect_check(findings, index, path, n_before, err);
 }

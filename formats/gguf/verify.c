@@ -7,6 +7,7 @@
 #include "formats/gguf/gguf.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/text.h"
+#include "libckpt/codec/dialect/dialect.h"
 #include "libckpt/run/run.h"
 
 typedef unsigned long long ull;
@@ -164,11 +165,32 @@ static ckpt_status check_blocks(ckpt_findings *findings, const ckpt_index *index
   return status;
 }
 
+/* What stands in the place of "proven: config": the metadata is the config. */
+static ckpt_status check_metadata(ckpt_findings *findings, const ckpt_index *index, ckpt_error *err) {
+  const size_t n_problems = findings->n_of[CKPT_PROBLEM], n_unproven = findings->n_of[CKPT_UNPROVEN];
+  const char *type = ckpt_index_metadata(index, "general.type"), *why = NULL;
+  const ckpt_arch *arch = ckpt_dialect_of_gguf(index);
+  CKPT_TRY(ckpt_gguf_check_model(findings, index, ckpt_source_path(index->source, 0), err));
+  if (findings->n_of[CKPT_PROBLEM] != n_problems || index->stated_architecture == NULL) return CKPT_OK;
+  if (index->defects.n != 0)
+    why = "not compared, since parts of it are broken";
+  else if (type != NULL && strcmp(type, "model") != 0)
+    why = "it is no whole model, and what it has to have is not known";
+  else if (arch == NULL)
+    why = "names and shapes of its family are not known";
+  if (why != NULL)
+    return ckpt_findings_add(findings, err, CKPT_UNPROVEN, NULL, NULL, "metadata against tensors: %s (%s is %s)", why,
+                             CKPT_GGUF_ARCHITECTURE, index->stated_architecture);
+  if (findings->n_of[CKPT_UNPROVEN] != n_unproven) return CKPT_OK;
+  return ckpt_findings_add(findings, err, CKPT_PROVEN, NULL, NULL, "metadata: names and shapes are those of %s",
+                           arch->name);
+}
+
 ckpt_status ckpt_gguf_verify(ckpt_findings *findings, const ckpt_index *index, const ckpt_run_options *run,
                              ckpt_error *err) {
   index = ckpt_index_as_stored(index); /* padding lies between what the file holds */
   for (uint32_t i = 0; i < index->n_tensors; i++) CKPT_TRY(check_scale(findings, index, &index->tensors[i], err));
-  CKPT_TRY(ckpt_gguf_check_model(findings, index, ckpt_source_path(index->source, 0), err));
+  CKPT_TRY(check_metadata(findings, index, err));
   CKPT_TRY(check_blocks(findings, index, run, err));
   return check_paddings(findings, index, run, err);
 }

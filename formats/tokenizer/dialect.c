@@ -1,6 +1,7 @@
 /* dialect.c - what libckpt asks tokenizers for when a model goes from one dialect to the other (codec/dialect/): the
  * slot that formats/registry.c names. */
 #include "libckpt/codec/dialect/dialect.h"
+#include "formats/tokenizer/pre.h"
 #include "formats/tokenizer/tokenizer.h"
 #include "libckpt/base/error.h"
 
@@ -29,5 +30,7 @@ static ckpt_status to_files(const char **json, const char **config, const ckpt_i
   return CKPT_OK;
 }
 
+static bool knows_pre(const char *pre) { return ckpt_pre_find(pre) != NULL; }
+
 extern const ckpt_dialect_tokenizer ckpt_tokenizer_dialect;
-const ckpt_dialect_tokenizer ckpt_tokenizer_dialect = {to_ggml, to_files};
+const ckpt_dialect_tokenizer ckpt_tokenizer_dialect = {to_ggml, to_files, knows_pre};

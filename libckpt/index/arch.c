@@ -48,6 +48,14 @@ const ckpt_arch_name *ckpt_arch_match(const ckpt_arch *arch, const char *name, u
   return NULL;
 }
 
+bool ckpt_arch_is_one_tensor(const ckpt_arch *arch, const char *a, const char *b) {
+  for (const ckpt_arch_joined *row = arch->joined; row != NULL && row->hf != NULL; row++)
+    if (row->parts[1] == NULL && ((strcmp(row->hf, a) == 0 && strcmp(row->parts[0], b) == 0) ||
+                                  (strcmp(row->hf, b) == 0 && strcmp(row->parts[0], a) == 0)))
+      return true;
+  return false;
+}
+
 const ckpt_arch_joined *ckpt_arch_match_joined(const ckpt_arch *arch, const char *name, uint64_t *numbers) {
   for (const ckpt_arch_joined *row = arch->joined; row != NULL && row->hf != NULL; row++)
     if (ckpt_arch_matches(row->hf, name, numbers)) return row;

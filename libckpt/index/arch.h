@@ -162,6 +162,9 @@ const ckpt_arch *ckpt_arch_find(const char *model_type);
 /* The row's name entry that matches a canonical name, its numbers in numbers[] (at most 2); NULL if none does. */
 const ckpt_arch_name *ckpt_arch_match(const ckpt_arch *arch, const char *name, uint64_t *numbers);
 
+/* Whether two patterns are names that releases call one tensor by. */
+bool ckpt_arch_is_one_tensor(const ckpt_arch *arch, const char *a, const char *b);
+
 /* The row of a tensor that joins others, or NULL. */
 const ckpt_arch_joined *ckpt_arch_match_joined(const ckpt_arch *arch, const char *name, uint64_t *numbers);
 

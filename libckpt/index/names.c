@@ -251,6 +251,17 @@ static ckpt_status apply_tie(ckpt_index *index, uint32_t number, const ckpt_arch
   return CKPT_OK;
 }
 
+/* Of names that releases call one tensor by, the one that is stored is tied, else the first. */
+static bool stands_aside(const ckpt_index *index, const ckpt_arch *arch, const ckpt_arch_tie *tie) {
+  const uint32_t none = index->n_tensors;
+  if (find_unsorted(index, tie->tied) != none) return false;
+  for (const ckpt_arch_tie *other = arch->ties; other->kept != NULL; other++) {
+    if (other == tie || !ckpt_arch_is_one_tensor(arch, other->tied, tie->tied)) continue;
+    if (other < tie || find_unsorted(index, other->tied) != none) return true;
+  }
+  return false;
+}
+
 static ckpt_status apply_ties(ckpt_index *index, const ckpt_arch *arch, const ckpt_config *config, ckpt_error *err) {
   for (uint32_t i = 0; i < CKPT_MAX_TIES && arch->ties[i].kept != NULL; i++) {
     bool is_tied = arch->ties[i].by_default;
@@ -263,7 +274,12 @@ static ckpt_status apply_ties(ckpt_index *index, const ckpt_arch *arch, const ck
         CKPT_TRY(ckpt_index_problem(index, side->file, err, "%s is neither true nor false (%s), taken as %s", key,
                                     shown, is_tied ? "true" : "false"));
     }
-    if (is_tied) CKPT_TRY(apply_tie(index, i, &arch->ties[i], err));
+    if (is_tied && stands_aside(index, arch, &arch->ties[i])) {
+      index->ties |= UINT32_C(1) << i;
+      index->ties_without[1] |= UINT32_C(1) << i;
+    } else if (is_tied) {
+      CKPT_TRY(apply_tie(index, i, &arch->ties[i], err));
+    }
   }
   return CKPT_OK;
 }
@@ -309,7 +325,8 @@ static ckpt_status name_all(namer *naming, const ckpt_config *config, ckpt_error
   if (index->naming_revision == UINT32_MAX) naming->arch = ckpt_arch_find(model_type); /* older rules knew it not */
   for (uint32_t i = 0; i < index->n_tensors; i++) CKPT_TRY(canonical_tensor(naming, &index->tensors[i], err));
   index->is_unwrapped = naming->changed;
-  if (naming->arch == NULL && index->naming_revision > 1) CKPT_TRY(ckpt_index_find_ties(index, config, err));
+  if (naming->arch == NULL && index->naming_revision > 1)
+    CKPT_TRY(ckpt_index_find_ties(index, config, naming->like, err));
   if (naming->arch != NULL)
     index->names = ckpt_arena_printf(&index->arena, "hf:%s/%u", naming->arch->name, naming->arch->revision);
   else if (naming->is_by_rank || index->stated_ties != NULL)

@@ -19,10 +19,11 @@ static const char *const heads[] = {"lm_head",
                                     "output_projection",
                                     "output_layer",
                                     "unembed",
+                                    "vocab_projector",
                                     "logits",
                                     NULL};
-static const char *const embeddings[] = {"embed_tokens", "wte", "word_embeddings", "tok_embeddings", "embed_in",
-                                         "shared",       NULL};
+static const char *const embeddings[] = {"embed_tokens", "wte",        "word_embeddings", "tok_embeddings",
+                                         "embed_in",     "embeddings", "shared",          NULL};
 static const char *const shared[] = {"shared", NULL};
 
 /* Whether a parameter of a module whose name ends in one of these components. */
@@ -39,9 +40,11 @@ static bool is_of(const char *name, const char *const *modules) {
   return false;
 }
 
+/* Whether the model of --like is one that was opened. */
+static bool is_open(const ckpt_index *like) { return like != NULL && like->source != NULL && like->by_name != NULL; }
+
 int ckpt_tie_rank(const char *name, const ckpt_index *like) {
-  if (like != NULL && like->source != NULL && like->by_name != NULL && ckpt_index_place(like, name) >= 0)
-    return RANK_LIKE;
+  if (is_open(like) && ckpt_index_place(like, name) >= 0) return RANK_LIKE;
   if (is_of(name, heads)) return RANK_HEAD;
   return is_of(name, shared) ? RANK_SHARED : RANK_OTHER;
 }
@@ -118,17 +121,38 @@ static bool states_tie(const ckpt_config *config) {
   return is_tied;
 }
 
-ckpt_status ckpt_index_find_ties(ckpt_index *index, const ckpt_config *config, ckpt_error *err) {
+/* The first `max` matrices that the model of --like has not: how many there are. Where the config ties, its own writer
+ * left the tied names out. */
+static size_t find_extra(found_name *out, size_t max, const ckpt_index *index, const ckpt_index *like) {
+  size_t n = 0;
+  for (uint32_t i = 0; i < index->n_tensors && is_open(like); i++) {
+    const ckpt_tensor *tensor = &index->tensors[i];
+    if (tensor->rank != 2 || tensor->role != CKPT_ROLE_PARAMETER || is_of(tensor->name, heads)) continue;
+    if (ckpt_index_find(like, tensor->name) == NULL && n++ < max) out[n - 1] = (found_name){tensor->name, tensor};
+  }
+  return n;
+}
+
+/* Heads, and what stands for one. */
+static size_t find_heads(found_name *out, const ckpt_index *index, const ckpt_index *like) {
+  const size_t n = find_names(out, MAX_STATED, index, heads);
+  if (n > MAX_STATED) return 0;
+  const size_t n_extra = find_extra(out + n, MAX_STATED - n, index, like);
+  return n_extra > MAX_STATED - n ? n : n + n_extra;
+}
+
+ckpt_status ckpt_index_find_ties(ckpt_index *index, const ckpt_config *config, const ckpt_index *like,
+                                 ckpt_error *err) {
   found_name found[2 * MAX_STATED];
   if (config == NULL || !states_tie(config)) return CKPT_OK;
   const size_t n = find_names(found, MAX_STATED, index, embeddings);
   const found_name *kept = n > MAX_STATED ? NULL : find_embedding(found, n);
   if (kept == NULL) return CKPT_OK;
-  const size_t n_heads = find_names(found + n, MAX_STATED, index, heads);
+  const size_t n_heads = find_heads(found + n, index, like);
   const char **pairs = ckpt_arena_array(&index->arena, 8 * MAX_STATED + 1, sizeof *pairs);
   CKPT_TRY_ALLOC(pairs, err);
   uint32_t n_pairs = 0;
-  for (size_t i = 0; i < n + n_heads && n_heads <= MAX_STATED; i++) {
+  for (size_t i = 0; i < n + n_heads; i++) {
     if (strcmp(found[i].name, kept->name) == 0 || !is_alike(found[i].tensor, kept->tensor)) continue;
     pairs[2 * n_pairs] = kept->name;
     pairs[2 * n_pairs++ + 1] = found[i].name;

@@ -14,8 +14,9 @@ int ckpt_tie_rank(const char *name, const ckpt_index *like);
 
 /* Finds what a config of no known family ties with a true tie_word_embeddings: the input embedding, and the output
  * head and other embeddings of its shape and dtype; with a head its bias, where its module has that too. Sets
- * index->stated_ties; nothing where two could be the embedding. ENOMEM. */
-ckpt_status ckpt_index_find_ties(ckpt_index *index, const ckpt_config *config, ckpt_error *err);
+ * index->stated_ties; nothing where two could be the embedding. With `like` (or NULL), the model of --like, names that
+ * it lacks are heads, too. ENOMEM. */
+ckpt_status ckpt_index_find_ties(ckpt_index *index, const ckpt_config *config, const ckpt_index *like, ckpt_error *err);
 
 /* Whether names are a stated tie of the index, in either order. */
 bool ckpt_ties_state(const ckpt_index *index, const char *a, const char *b);

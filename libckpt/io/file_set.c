@@ -34,6 +34,31 @@ static bool is_plain_name(const char *name) {
 
 static int compare_names(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
 
+/* Whether a name of the tree is `name` (a file), or begins with it (a subfolder, name ending with a slash). */
+static bool has_name(const ckpt_file_set *tree, const char *name, bool is_folder) {
+  uint32_t low = 0, high = tree->n_names;
+  while (low < high) {
+    uint32_t middle = low + (high - low) / 2;
+    if (strcmp(tree->names[middle], name) < 0)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  if (low == tree->n_names) return false;
+  return is_folder ? strncmp(tree->names[low], name, strlen(name)) == 0 : strcmp(tree->names[low], name) == 0;
+}
+
+/* No folder has the name of a file. */
+static ckpt_status check_folders(const ckpt_file_set *tree, const char *path, ckpt_error *err) {
+  char folder[PATH_MAX + 1];
+  for (uint32_t i = 0; i < tree->n_names; i++) {
+    snprintf(folder, sizeof folder, "%s/", tree->names[i]);
+    if (has_name(tree, folder, true))
+      return ckpt_fail(err, CKPT_EEXIST, path, NULL, "'%s' would be a file, and a folder of others", tree->names[i]);
+  }
+  return CKPT_OK;
+}
+
 ckpt_status ckpt_file_set_init(ckpt_file_set *tree, const char **names, uint32_t n_names, const char *path,
                                ckpt_error *err) {
   *tree = (ckpt_file_set){names, n_names};
@@ -46,7 +71,7 @@ ckpt_status ckpt_file_set_init(ckpt_file_set *tree, const char **names, uint32_t
   for (uint32_t i = 1; i < n_names; i++)
     if (strcmp(names[i - 1], names[i]) == 0)
       return ckpt_fail(err, CKPT_EEXIST, path, NULL, "two files would have the name '%s'", names[i]);
-  return CKPT_OK;
+  return check_folders(tree, path, err);
 }
 
 /* Whether the subfolder names[i][0, n) is met first at i. */
@@ -133,20 +158,6 @@ static void add_foreign(foreign *f, const char *name) {
   if (f->n++ >= MAX_LISTED) return;
   int n = snprintf(f->list + f->n_list, sizeof f->list - f->n_list, "%s%s", f->n == 1 ? "" : ", ", name);
   f->n_list += n > 0 && (size_t)n < sizeof f->list - f->n_list ? (size_t)n : 0;
-}
-
-/* Whether a name of the tree is `name` (a file), or begins with it (a subfolder, name ending with a slash). */
-static bool has_name(const ckpt_file_set *tree, const char *name, bool is_folder) {
-  uint32_t low = 0, high = tree->n_names;
-  while (low < high) {
-    uint32_t middle = low + (high - low) / 2;
-    if (strcmp(tree->names[middle], name) < 0)
-      low = middle + 1;
-    else
-      high = middle;
-  }
-  if (low == tree->n_names) return false;
-  return is_folder ? strncmp(tree->names[low], name, strlen(name)) == 0 : strcmp(tree->names[low], name) == 0;
 }
 
 /* Keeps a regular file: they are judged together, when all have been seen. Returns 0 or errno. */

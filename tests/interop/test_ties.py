@@ -45,10 +45,15 @@ MODELS = {
     "t5": lambda: hf.T5ForConditionalGeneration(hf.T5Config(vocab_size=96, d_model=32, d_kv=8, d_ff=64, num_layers=2,
                                                             num_heads=4)),
     "gpt-neox": lambda: hf.GPTNeoXForCausalLM(hf.GPTNeoXConfig(**SMALL)),
+    "gpt-neox-tied": lambda: hf.GPTNeoXForCausalLM(hf.GPTNeoXConfig(**SMALL, tie_word_embeddings=True)),
+    "mamba": lambda: hf.MambaForCausalLM(hf.MambaConfig(vocab_size=96, hidden_size=32, num_hidden_layers=2,
+                                                        state_size=4, intermediate_size=64)),
+    "distilbert": lambda: hf.DistilBertForMaskedLM(hf.DistilBertConfig(vocab_size=96, dim=32, n_layers=2, n_heads=4,
+                                                                       hidden_dim=64, max_position_embeddings=32)),
     "bert": lambda: hf.BertForMaskedLM(hf.BertConfig(**SMALL)),
 }
 UNTIED = ("qwen2-untied", "gpt-neox")
-HEADS = ("lm_head.", "embed_out.", "cls.predictions.decoder.")
+HEADS = ("lm_head.", "embed_out.", "vocab_projector.weight", "cls.predictions.decoder.")
 FORMATS = ("safetensors", "bin", "dcp", "dcp-model")
 
 
@@ -142,6 +147,20 @@ def test_like_takes_both_names_of_a_tie(name, base):
         assert clean(info), "%s: %s" % (source, info)
         assert torch.equal(logits(loaded.eval()), logits(model)), source
         assert digest(out) == digest(base + "/m"), source
+
+
+@for_each_model
+def test_like_takes_the_modules_own_state(name, base):
+    """As above, of DCP and under the names of the module in memory, which are not those of files everywhere."""
+    model = build(name)
+    model.save_pretrained(base + "/m")
+    dcp.save(model.state_dict(), checkpoint_id=base + "/dcp")
+    ckpt("consolidate", base + "/dcp", "-o", base + "/out", "--like", base + "/m")
+    loaded, info = type(model).from_pretrained(base + "/out", output_loading_info=True)
+    assert clean(info), info
+    assert torch.equal(logits(loaded.eval()), logits(model))
+    if name != "gpt-neox":  # untied: its head keeps the name that the module has
+        assert digest(base + "/out") == digest(base + "/m")
 
 
 # The tokens are no concern of weights; a hash of one is looked up where a tokenizer is known.

@@ -364,7 +364,9 @@ static ckpt_status cat_object(const ckpt_args *args, const ckpt_index *index, co
   }
   if (!ckpt_object_is_printable(object, MAX_NODES))
     return ckpt_fail(err, CKPT_ELIMIT, index->path, NULL,
-                     "object '%s' has more than %d values (name one in it: %s.KEY)", name, MAX_NODES, name);
+                     "object '%s' has more than %d values, or more than %d containers in one another (name one in it: "
+                     "%s.KEY)",
+                     name, MAX_NODES, CKPT_OBJECT_DEPTH, name);
   if (ckpt_args_has(args, "plan")) {
     ckpt_proving_plan(args, NULL, &(ckpt_planned){0});
     return CKPT_OK;

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { MAX_DEPTH = 64 }; /* the emitter has room for two containers each */
+enum { MAX_DEPTH = CKPT_OBJECT_DEPTH }; /* the emitter has room for two containers each */
 
 const char *ckpt_object_kind_name(const ckpt_object *object) {
   static const char *const kinds[CKPT_N_OBJECT_KINDS] = {
@@ -20,7 +20,8 @@ const char *ckpt_object_kind_name(const ckpt_object *object) {
 /* ---- how much it is ---------------------------------------------------------------------------------------------- */
 
 static bool count(const ckpt_object *object, int depth, uint64_t *n_left) {
-  if (object == NULL || depth > MAX_DEPTH) return true;
+  if (object == NULL) return true;
+  if (depth > MAX_DEPTH) return false;
   const uint64_t n = 1 + (object->kind == CKPT_OBJECT_TEXT || object->kind == CKPT_OBJECT_BIGINT ? object->n / 64 : 0);
   if (n > *n_left) return false;
   *n_left -= n;

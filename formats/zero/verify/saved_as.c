@@ -1,7 +1,7 @@
 /* saved_as.c - whether each file of a checkpoint still has the name that it was saved under. torch.save puts all
  * records of an archive below the file's name without its suffix, so that a rank's file in another's place is found.
- * Nothing else tells that in stage 3: all ranks' parts have one size, and no field says whose they are. Writers that
- * hand torch an open file leave "archive" there, which says nothing, as any other name does. */
+ * Nothing else tells that in stage 3, and of experts' optimizers: parts have one size, no field says whose. Writers
+ * that hand torch an open file leave "archive" there, which says nothing, as any other name does. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -89,7 +89,8 @@ ckpt_status ckpt_zero_verify_names(ckpt_findings *findings, const ckpt_index *in
   for (uint32_t file = 0; file < ckpt_source_count(index->source); file++) {
     const char *name = ckpt_source_name(index->source, file);
     if (!ckpt_text_ends(name, end)) continue;
-    const bool is_cut = strstr(name, "zero_pp_rank_") != NULL;
+    const bool is_cut =
+        strstr(name, "expp_rank_") != NULL || (index->parallel.stage == 3 && strstr(name, "zero_pp_rank_") != NULL);
     CKPT_TRY(find_root(root, sizeof root, index, file, err));
     n_ranks += is_cut;
     n_silent += is_cut && !ckpt_text_ends(root, "states");
@@ -97,9 +98,9 @@ ckpt_status ckpt_zero_verify_names(ckpt_findings *findings, const ckpt_index *in
     CKPT_TRY(ckpt_findings_add(findings, err, CKPT_PROBLEM, ckpt_source_path(index->source, file), NULL,
                                in_another_place, root));
   }
-  if (n_silent == 0 || n_ranks < 2 || index->parallel.stage != 3) return CKPT_OK;
+  if (n_silent == 0 || n_ranks < 2) return CKPT_OK;
   return ckpt_findings_add(findings, err, CKPT_UNPROVEN, NULL, NULL,
-                           "order: %u of %u files of ranks do not say which rank's they are (stage 3 has no field that "
+                           "order: %u of %u files of ranks do not say which rank's they are (they have no field that "
                            "does)",
                            n_silent, n_ranks);
 }

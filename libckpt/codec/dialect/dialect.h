@@ -7,6 +7,7 @@
 #ifndef CKPT_CODEC_DIALECT_DIALECT_H
 #define CKPT_CODEC_DIALECT_DIALECT_H
 
+#include "libckpt/format/findings.h"
 #include "libckpt/format/format.h"
 #include "libckpt/index/arch.h"
 #include "libckpt/index/config.h"
@@ -21,6 +22,8 @@ typedef struct ckpt_dialect_tokenizer {
   /* tokenizer.json and tokenizer_config.json (NULL: none) of a GGUF model, in the arena. As above. */
   ckpt_status (*to_files)(const char **tokenizer, const char **config, const ckpt_index *gguf, ckpt_arena *arena,
                           ckpt_error *err);
+  /* Whether a value of tokenizer.ggml.pre is one of llama.cpp's that is known. */
+  bool (*knows_pre)(const char *pre);
 } ckpt_dialect_tokenizer;
 
 extern const ckpt_dialect_tokenizer *const ckpt_dialect_tokenizers; /* NULL: there is none */
@@ -63,6 +66,17 @@ ckpt_status ckpt_dialect_as_read(ckpt_expr ***out, uint64_t *n, ckpt_plan *plan,
                                  const char *name, const ckpt_index *from, const ckpt_tensor *tensor, ckpt_expr *expr,
                                  ckpt_error *err);
 
+/* Sets misfit and misfit_tensor of an index with GGUF's names, finished or not: why it fits no row of its family, or
+ * NULL. Opening does this. */
+void ckpt_dialect_find_misfit(ckpt_index *index);
+
+/* Adds a problem for each thing in an index with GGUF's names, of a known family, that llama.cpp's loader refuses: keys
+ * that are missing or of another type, shapes that the metadata does not give, and, unless there are more than n_before
+ * problems, its misfit. path: what findings name, or NULL. Adds an unproven line where a tensor is none of the row, but
+ * may be one of llama.cpp's. ENOMEM. */
+ckpt_status ckpt_dialect_check(ckpt_findings *findings, const ckpt_index *index, const char *path, size_t n_before,
+                               ckpt_error *err);
+
 /* The family of a GGUF model, by its metadata; NULL: none that is known. */
 const ckpt_arch *ckpt_dialect_of_gguf(const ckpt_index *index);
 
@@ -72,6 +86,11 @@ bool ckpt_dialect_gguf_u32(const ckpt_index *index, const ckpt_arch *arch, const
 /* The config.json that a GGUF model of a known family has, opened under Hugging Face's names; *out, in the arena, is
  * NULL for any other index. EUNSUPPORTED where it has something that no config.json says, ENOMEM. */
 ckpt_status ckpt_dialect_config(const char **out, const ckpt_index *index, ckpt_arena *arena, ckpt_error *err);
+
+/* The numbers by which tensors have their shapes, as a config: from the metadata, and the vocabulary from the
+ * embedding. The index may be a description. Free it with ckpt_config_free. */
+ckpt_status ckpt_dialect_gguf_numbers(ckpt_config **out, const ckpt_index *index, const ckpt_arch *arch,
+                                      ckpt_error *err);
 
 /* A model's numbers that transforms go by. */
 typedef struct ckpt_dialect_sizes {

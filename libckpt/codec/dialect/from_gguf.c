@@ -208,7 +208,8 @@ static ckpt_status add_all_of(ckpt_index *index, const namer *n, const ckpt_tens
 static ckpt_status tie(ckpt_index *index, const ckpt_arch *arch, ckpt_error *err) {
   for (uint32_t t = 0; t < CKPT_MAX_TIES && arch->ties[t].kept != NULL; t++) {
     int64_t kept = -1;
-    bool has_tied = false;
+    uint64_t numbers[2];
+    bool has_tied = ckpt_arch_match(arch, arch->ties[t].tied, numbers) == NULL; /* a name of other releases */
     for (uint32_t i = 0; i < index->n_tensors; i++) {
       if (strcmp(index->tensors[i].name, arch->ties[t].kept) == 0) kept = i;
       has_tied = has_tied || strcmp(index->tensors[i].name, arch->ties[t].tied) == 0;
@@ -252,12 +253,22 @@ static ckpt_status set_apart(ckpt_index *index, ckpt_error *err) {
   return status;
 }
 
+static bool find_family(namer *n, ckpt_index *index) {
+  index->misfit = index->misfit_tensor = NULL;
+  if (read_numbers(n, index)) return all_fit(n, index);
+  if (n->arch != NULL)
+    (void)keep_names(index, NULL, "the numbers of layers, heads and experts in its metadata have to be above 0");
+  return false;
+}
+
+void ckpt_dialect_find_misfit(ckpt_index *index) {
+  namer n;
+  (void)find_family(&n, index);
+}
+
 ckpt_status ckpt_dialect_from_gguf(ckpt_index *index, bool *is_known, ckpt_error *err) {
   namer n;
-  *is_known = read_numbers(&n, index);
-  if (!*is_known && n.arch != NULL)
-    (void)keep_names(index, NULL, "the numbers of layers, heads and experts in its metadata have to be above 0");
-  *is_known = *is_known && all_fit(&n, index);
+  *is_known = find_family(&n, index);
   if (!*is_known) return CKPT_OK;
   CKPT_TRY(set_apart(index, err));
   const ckpt_index *stored = index->stored_form;

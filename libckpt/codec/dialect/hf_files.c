@@ -56,12 +56,19 @@ static bool has(const object *o, const char *key) {
   return o->text != NULL && strstr(o->text, quoted) != NULL;
 }
 
+/* In a description, too. */
+static const ckpt_tensor *find(const ckpt_index *index, const char *name) {
+  for (uint32_t i = 0; i < index->n_tensors; i++)
+    if (strcmp(index->tensors[i].name, name) == 0) return &index->tensors[i];
+  return NULL;
+}
+
 /* The vocabulary's size, where no key of GGUF says it: the rows of the embedding. */
 static void put_vocabulary(object *o, const ckpt_index *from, const ckpt_arch *arch) {
   uint64_t numbers[2];
   char text[24];
   const ckpt_arch_name *row = ckpt_arch_match(arch, arch->shapes[0].hf, numbers);
-  const ckpt_tensor *tensor = row == NULL || row->gguf == NULL ? NULL : ckpt_index_find(from, row->gguf);
+  const ckpt_tensor *tensor = row == NULL || row->gguf == NULL ? NULL : find(from, row->gguf);
   if (tensor == NULL || tensor->rank != 2 || has(o, "vocab_size")) return;
   snprintf(text, sizeof text, "%llu", (unsigned long long)tensor->shape[0]);
   put(o, "vocab_size", text);
@@ -208,6 +215,33 @@ static ckpt_status put_implied(object *o, const ckpt_arch *arch, ckpt_error *err
   return CKPT_OK;
 }
 
+ckpt_status ckpt_dialect_gguf_numbers(ckpt_config **out, const ckpt_index *index, const ckpt_arch *arch,
+                                      ckpt_error *err) {
+  ckpt_arena arena;
+  ckpt_arena_init(&arena, CKPT_CONFIG_MAX_BYTES);
+  object o = {&arena, "{"};
+  put_vocabulary(&o, index, arch); /* first: llama.cpp goes by the tokens, whatever vocab_size says */
+  put_keys(&o, index, arch);
+  ckpt_status status = put_implied(&o, arch, err);
+  const char *text = status != CKPT_OK || o.text == NULL ? NULL : ckpt_arena_printf(&arena, "%s}", o.text);
+  if (status == CKPT_OK && text == NULL) status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  if (status == CKPT_OK) status = ckpt_config_parse(out, text, strlen(text), NULL, err);
+  ckpt_arena_free(&arena);
+  return status;
+}
+
+/* Numbers that JSON does not have: config.json lacks them then. */
+static ckpt_status lose_infinite(const ckpt_index *from, const ckpt_arch *arch, ckpt_losses *losses, ckpt_error *err) {
+  for (const ckpt_arch_key *row = arch->gguf->keys; row->gguf != NULL; row++) {
+    if (row->kind != CKPT_KEY_F32 && row->kind != CKPT_KEY_THETA) continue;
+    const double value = number_of(from, arch, row->gguf, 0);
+    if (!isfinite(value))
+      CKPT_TRY(
+          ckpt_losses_add(losses, err, "%s.%s (config.json has no such number)", arch->gguf->architecture, row->gguf));
+  }
+  return CKPT_OK;
+}
+
 static ckpt_status print_config(const char **out, const ckpt_index *from, const ckpt_arch *arch, ckpt_arena *arena,
                                 ckpt_losses *losses, ckpt_error *err) {
   object o = {arena, "{"};
@@ -216,6 +250,7 @@ static ckpt_status print_config(const char **out, const ckpt_index *from, const 
   put(&o, "architectures", class);
   put_text(&o, "model_type", arch->model_types[0]);
   put_keys(&o, from, arch);
+  CKPT_TRY(lose_infinite(from, arch, losses, err));
   put_vocabulary(&o, from, arch);
   CKPT_TRY(put_implied(&o, arch, err));
   put_scaling(&o, from, arch);

@@ -31,6 +31,15 @@ static const ending_pair pairs[] = {
     {"weight", "SCB"},         /* bitsandbytes, int8 */
     {"weight", "input_scale"}, /* compressed-tensors: of activations */
     {"weight", "output_scale"},
+    {"weight", "scale_weight"}, /* ComfyUI's scaled FP8 */
+    {"weight", "scale_input"},
+    {"weight", "weights_scaling_factor"}, /* TensorRT-LLM */
+    {"weight", "weights_scaling_factor_2"},
+    {"weight", "activation_scaling_factor"},
+    {"weight", "prequant_scaling_factor"},
+    {"weight", "per_channel_scale"},
+    {"weight", "scale"}, /* DeepSeek's FP8 as its own code runs it, and int8 of many; wide weights have norms' scales */
+    {"weight", "zero_point"},
     {"weight_packed", "weight_scale"},
     {"weight_packed", "weight_global_scale"},
     {"weight_packed", "weight_zero_point"},

@@ -347,6 +347,45 @@ static ckpt_status tell_rest(ckpt_scanner *s, const ckpt_place *place, uint64_t 
                            (ull)(place->n_bytes - at), ckpt_plural(place->n_bytes - at), (ull)at);
 }
 
+/* Where the storages of a legacy stream end, in the place; its own end where that cannot be told. */
+static ckpt_status find_stream_end(const ckpt_scanner *s, const ckpt_place *place, uint64_t *end, ckpt_error *err) {
+  ckpt_pickle_report report;
+  ckpt_torch_graph graph = {.root = NULL};
+  ckpt_arena arena;
+  uint64_t n_arena;
+  ckpt_error own = {0};
+  (void)limits_of(place->n_bytes, s->run == NULL ? 0 : s->run->memory, &n_arena);
+  ckpt_arena_init(&arena, n_arena);
+  ckpt_status status =
+      ckpt_torch_stream_read(&graph, place->source, place->file, place->offset, place->n_bytes, &arena, &report, &own);
+  *end = place->n_bytes - (status == CKPT_OK ? graph.n_trailing : 0);
+  ckpt_torch_graph_free(&graph);
+  ckpt_arena_free(&arena);
+  return status == CKPT_EIO || status == CKPT_ENOMEM ? ckpt_fail_as(err, status, s->path, NULL, &own) : CKPT_OK;
+}
+
+/* Bytes behind the last storage of a legacy stream: torch reads no further, but a reader that goes on finds them. */
+static ckpt_status look_behind_stream(ckpt_scanner *s, const ckpt_place *place, ckpt_error *err) {
+  uint64_t end;
+  bool is_known;
+  if (s->is_stopped) return CKPT_OK;
+  CKPT_TRY(find_stream_end(s, place, &end, err));
+  if (end == place->n_bytes) return CKPT_OK;
+  CKPT_TRY(is_padding(place, end, &is_known, err));
+  if (!is_known)
+    CKPT_TRY(ckpt_scan_problem(s, place, err, "bytes follow its last storage (%llu at %llu)",
+                               (ull)(place->n_bytes - end), (ull)end));
+  for (uint64_t at = end; !is_known && at < place->n_bytes && !s->is_stopped;) {
+    bool goes_on;
+    attempt a = {.place = place, .at = at};
+    CKPT_TRY(ckpt_source_read(place->source, place->file, place->offset + at, &a.first, 1, err));
+    if (ckpt_pickle_opcode_name(a.first) == NULL) break;
+    CKPT_TRY(look_at(s, &a, false, &at, &goes_on, err));
+    if (!goes_on) break;
+  }
+  return CKPT_OK;
+}
+
 ckpt_status ckpt_scan_pickles(ckpt_scanner *s, const ckpt_place *place, ckpt_error *err) {
   uint8_t head[HEAD_BYTES];
   bool is_stream = false, goes_on = true, has_stop = false, has_pickle = false, is_broken = false;
@@ -366,5 +405,6 @@ ckpt_status ckpt_scan_pickles(ckpt_scanner *s, const ckpt_place *place, ckpt_err
     if (goes_on) from = at;
   }
   if (place->member != CKPT_SCAN_NO_MEMBER) return has_stop ? tell_rest(s, place, at, err) : CKPT_OK;
+  if (is_stream && !is_broken && !place->is_carved) return look_behind_stream(s, place, err);
   return has_pickle && !is_broken && !is_stream && !place->is_carved ? tell_rest(s, place, from, err) : CKPT_OK;
 }

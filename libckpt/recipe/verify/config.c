@@ -276,10 +276,9 @@ ckpt_status ckpt_verify_config(ckpt_findings *findings, const ckpt_index *index,
   if (index->source == NULL) return CKPT_OK;
   if (of == like) side = ckpt_index_side_file(like, "config.json");
   CKPT_TRY(ckpt_verify_json_files(findings, index, &c.has_tokenizer, err));
-  if (side == NULL)
+  if (side == NULL && index->stated_architecture == NULL) /* else the format compares its own metadata */
     CKPT_TRY(ckpt_findings_add(findings, err, CKPT_UNPROVEN, NULL, NULL, "config: there is none beside the tensors"));
-  else
-    CKPT_TRY_GOTO(read_config(&c, of, side, &text, &config, err));
+  if (side != NULL) CKPT_TRY_GOTO(read_config(&c, of, side, &text, &config, err));
   c.config = config;
   if (config != NULL) CKPT_TRY_GOTO(check_quantization(&c, err));
   CKPT_TRY_GOTO(check_ids(&c, err));

@@ -93,7 +93,7 @@ std::string verified(const Folder &folder, const std::string &bytes, Seen *seen)
 TEST(Gguf, PaddingIsZero) {
   Folder folder;
   std::string whole = slurp(kData + "whole.gguf");
-  whole.replace(whole.find("tokenizer.ggml.tokens"), 21, "tokenizer.ggml.others");  // more than the embedding has
+  whole.replace(whole.find("general.architecture"), 20, "general.architecturx");  // it is no whole model
   const std::string large = whole + std::string(5 << 20, '\0');
   Seen seen;
   EXPECT_EQ(verified(folder, large, &seen), "");
@@ -138,6 +138,48 @@ TEST(Gguf, MetadataIsThatOfTheTensors) {
   EXPECT_NE(verified(folder, slurp(kData + "whole.gguf"), &seen)
                 .find("it has 3 rows, tokenizer.ggml.tokens has 30 tokens: llama.cpp refuses the model"),
             std::string::npos);
+}
+
+// A file where one text of it is another of the same length.
+std::string with(std::string bytes, const std::string &before, const std::string &after) {
+  const size_t at = bytes.find(before);
+  EXPECT_NE(at, std::string::npos) << before;
+  EXPECT_EQ(before.size(), after.size());
+  return bytes.replace(at, before.size(), after);
+}
+
+// Each of these llama.cpp refuses to load; tests/interop/test_gguf.py asks it.
+TEST(Gguf, WhatLlamaCppRefusesIsAProblem) {
+  Folder folder;
+  Seen seen;
+  const std::string whole = slurp(kData + "tiny-llama-f16.gguf");
+  const auto says = [&](const std::string &bytes, const std::string &wanted) {
+    const std::string said = verified(folder, bytes, &seen);
+    EXPECT_NE(said.find(wanted), std::string::npos) << wanted << ": " << said;
+  };
+  says(with_u32(whole, "llama.feed_forward_length", 257), "its shape is [256, 256], the metadata says [256, 257]");
+  says(with_u32(whole, "llama.feed_forward_length", 0), "llama.feed_forward_length is 0");
+  says(with_u32(whole, "llama.attention.head_count", 8), "the metadata says [512, 256]");
+  says(with_u32(whole, "llama.attention.head_count_kv", 2), "the metadata says [128, 256]");
+  says(with_u32(whole, "llama.attention.key_length", 65), "llama.rope.dimension_count is 64, and a head has 65");
+  says(with_u32(whole, "llama.attention.value_length", 65), "llama.attention.value_length is 65, and a head has 64");
+  says(with_u32(whole, "llama.rope.dimension_count", 32), "llama.rope.dimension_count is 32, and a head has 64");
+  says(with_u32(whole, "llama.attention.layer_norm_rms_epsilon", 0x7fc00000), "is NaN: no model computes with it");
+  for (const char *key : {"context_length", "embedding_length", "feed_forward_length", "attention.head_count\4",
+                          "attention.layer_norm_rms_epsilon"}) {
+    std::string other = key;
+    other[1] = 'x';
+    says(with(whole, std::string("llama.") + key, "llama." + other), "a llama has 1 key that is not there");
+  }
+  for (const char *name : {"token_embd.weight", "output_norm.weight", "blk.0.attn_k.weight", "blk.0.ffn_up.weight"}) {
+    std::string other = name;
+    other[1] = 'x';
+    says(with(whole, name, other), "is none of a llama of 1 layers: llama.cpp refuses the model");
+  }
+  says(with(whole, "tokenizer.ggml.model", "tokenizer.ggml.mxdel"), "there is no tokenizer.ggml.model");
+  says(with(whole, "tokenizer.ggml.tokens", "tokenizer.ggml.txkens"), "there is no tokenizer.ggml.tokens");
+  EXPECT_EQ(verified(folder, with_u32(whole, "llama.vocab_size", 321), &seen), "");  // it goes by the tokens
+  EXPECT_EQ(verified(folder, with_u32(whole, "llama.context_length", 0), &seen), "");
 }
 
 // A file of one tensor in MXFP4, of n blocks.

@@ -121,14 +121,59 @@ TEST(Torch, RecordsThatNothingUses) {
   const std::string object = dict({{"w", view(storage("FloatStorage", "0", "6"), "0", {"6"}, {"1"})}}) + ".";
   ckpt_error err = {};
   for (const auto &[name, is_used] : std::vector<std::pair<std::string, bool>>{
-           {"b/data.pkl", false}, {"a/data/1", false}, {"a/version", true}, {"a/data/", true}}) {
-    const std::string bytes =
-        zip({{"a/data.pkl", object}, {"a/data/0", kSixFloats}, {name, name.back() == '/' ? "" : "3"}});
+           {"b/data.pkl", false}, {"a/data/1", false}, {"a/.data/version", true}, {"a/data/", true}}) {
+    const std::string bytes = zip(
+        {{"a/data.pkl", object}, {"a/data/0", kSixFloats}, {"a/version", "3"}, {name, name.back() == '/' ? "" : "3"}});
     IndexPointer index = open_bytes(bytes, &err, false);
     ASSERT_NE(index, nullptr) << text_of(err);
     const std::vector<std::string> said = {"! memory: 1 record that its object does not use (" + name + ")"};
     EXPECT_EQ(notes_of(index.get()), is_used ? std::vector<std::string>() : said) << name;
   }
+}
+
+// As torch 2.9 and 2.15 load them: std::stoull of the version, from 1 to 10, and Python's int() of the alignment.
+TEST(Torch, VersionsAndAlignmentsThatTorchRefuses) {
+  const std::string object = dict({{"w", view(storage("FloatStorage", "0", "6"), "0", {"6"}, {"1"})}}) + ".";
+  const auto notes = [&](const std::vector<std::pair<std::string, std::string>> &more) {
+    std::vector<std::pair<std::string, std::string>> records = {{"a/data.pkl", object}, {"a/data/0", kSixFloats}};
+    records.insert(records.end(), more.begin(), more.end());
+    ckpt_error err = {};
+    IndexPointer index = open_bytes(zip(records), &err, false);
+    EXPECT_NE(index, nullptr) << text_of(err);
+    return index == nullptr ? std::vector<std::string>() : notes_of(index.get());
+  };
+  for (const char *good : {"1", "3\n", "10", "3x", " 3", "+3", "010", "3 \n4"})
+    EXPECT_EQ(notes({{"a/version", good}}), std::vector<std::string>()) << good;
+  for (const char *bad : {"0", "11", "99", "abc", "", "-3", "0x3", "99999999999999999999999"})
+    EXPECT_EQ(notes({{"a/version", bad}}).size(), 1u) << bad;
+  EXPECT_EQ(notes({}), std::vector<std::string>{"! memory: it has no record of its version: torch refuses it"});
+  EXPECT_EQ(notes({{"a/.data/version", "3"}}), std::vector<std::string>());
+  EXPECT_EQ(notes({{"a/version", "3"}, {"a/.data/version", "99"}}).size(), 1u);
+  for (const char *good : {"64", "0", "-1", " 64\n", "1_0", "+64", "99999999999999999999999"})
+    EXPECT_EQ(notes({{"a/version", "3"}, {"a/.storage_alignment", good}}), std::vector<std::string>()) << good;
+  for (const char *bad : {"abc", "", "64x", "6.5", "_1", "1__0", "1_"})
+    EXPECT_EQ(notes({{"a/version", "3"}, {"a/.storage_alignment", bad}}).size(), 1u) << bad;
+}
+
+// What no container says is an optimizer's is a state by its path.
+TEST(Torch, StatesBelowOptimStateHaveRoles) {
+  const std::string w = view(storage("FloatStorage", "0", "6"), "0", {"6"}, {"1"});
+  const auto role = [&](const std::string &name, const std::string &pickle) {
+    ckpt_error err = {};
+    IndexPointer index = open_bytes(archive(pickle + ".", {kSixFloats}), &err, false);
+    const ckpt_tensor *tensor = index == nullptr ? nullptr : ckpt_index_find(index.get(), name.c_str());
+    EXPECT_NE(tensor, nullptr) << name << text_of(err);
+    return std::string(tensor == nullptr ? "" : ckpt_role_name(static_cast<ckpt_role>(tensor->role)));
+  };
+  const auto below = [&](const std::string &a, const std::string &b) {
+    const std::string app = dict({{a, dict({{"state", dict({{"x.weight", dict({{b, w}})}})}})}});
+    return dict({{"deep", dict({{"app", dict({{"app", app}})}})}});
+  };
+  EXPECT_EQ(role("deep.app.app.optim.state.x.weight.exp_avg", below("optim", "exp_avg")), "exp_avg");
+  EXPECT_EQ(role("deep.app.app.optimizer.state.x.weight.fp32_param", below("optimizer", "fp32_param")), "other");
+  EXPECT_EQ(role("deep.app.app.layer.state.x.weight.exp_avg", below("layer", "exp_avg")), "parameter");
+  EXPECT_EQ(role("chained_0.optimizer.state.exp_avg.x", dict({{"chained_0.optimizer.state.exp_avg.x", w}})), "exp_avg");
+  EXPECT_EQ(role("optim.state.weight", dict({{"optim.state.weight", w}})), "parameter");
 }
 
 TEST(Torch, OneStorageTwoTypes) {

@@ -43,6 +43,7 @@ inline std::string zip(const std::vector<std::pair<std::string, std::string>> &r
 inline std::string archive(const std::string &pickle, const std::vector<std::string> &storages) {
   std::vector<std::pair<std::string, std::string>> records = {{"a/data.pkl", pickle}};
   for (size_t i = 0; i < storages.size(); i++) records.push_back({"a/data/" + std::to_string(i), storages[i]});
+  records.push_back({"a/version", "3"});
   return zip(records);
 }
 

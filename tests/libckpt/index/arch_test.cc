@@ -125,7 +125,10 @@ TEST(Arch, EveryRowIsSoundBothWays) {
     size_t n_ties = 0;
     for (const ckpt_arch_tie *tie = (*arch)->ties; tie->kept != nullptr; tie++, n_ties++) {
       EXPECT_TRUE(hf.count(tie->kept)) << tie->kept;
-      EXPECT_TRUE(hf.count(tie->tied)) << tie->tied;
+      bool is_other_name = false;  // that releases call the same tensor by
+      for (const ckpt_arch_tie *other = (*arch)->ties; other != tie; other++)
+        is_other_name = is_other_name || ckpt_arch_is_one_tensor(*arch, other->tied, tie->tied);
+      EXPECT_TRUE(hf.count(tie->tied) != 0 || is_other_name) << tie->tied;
     }
     EXPECT_LE(n_ties, size_t{CKPT_MAX_TIES});
     for (const ckpt_arch_joined *joined = (*arch)->joined; joined != nullptr && joined->hf != nullptr; joined++) {

@@ -48,6 +48,11 @@ TEST(Quantized, EveryLayoutByNamesAndDtypesAlone) {
       {{"l.weight", "I8"}, {"l.SCB", "F32"}},
       {{"l.weight", "I8"}, {"l.weight_scale", "BF16"}, {"l.weight_zero_point", "I8"}, {"l.input_scale", "F32"}},
       {{"l.weight", "F8_E4M3"}, {"l.weight_scale", "F32"}, {"l.input_scale", "F32"}},
+      {{"l.weight", "F8_E4M3"}, {"l.scale_weight", "F32"}, {"l.scale_input", "F32"}},  // ComfyUI
+      {{"l.weight", "F8_E4M3"}, {"l.weights_scaling_factor", "F32"}, {"l.activation_scaling_factor", "F32"}},
+      {{"l.weight", "I8"}, {"l.per_channel_scale", "F16"}, {"l.prequant_scaling_factor", "F16"}},
+      {{"l.weight", "I8"}, {"l.scale", "F16"}, {"l.zero_point", "I8"}},
+      {{"l.weight", "F8_E4M3"}, {"l.scale", "F32"}},
       {{"l.weight_packed", "I32"}, {"l.weight_scale", "F16"}, {"l.weight_zero_point", "I32"}},
       {{"l.weight_packed", "U8"},
        {"l.weight_scale", "F8_E4M3"},
@@ -93,6 +98,8 @@ TEST(Quantized, ANameWithoutQuantizedValuesBesideProvesNothing) {
   EXPECT_EQ(Refused({{"l.weight", "F16"}, {"l.biases", "F16"}, {"m.indices", "I64"}, {"m.perm", "F16"}}), Names());
   EXPECT_EQ(Refused({{"l.myqdata", "I8"}, {"l.myscale", "F32"}, {"l.my_qdata", "I8"}, {"l.my_scale", "F32"}}), Names());
   EXPECT_EQ(Refused({{"l.weight", "I8"}, {"l.xSCB", "F32"}, {"m.SCB", "F32"}}), Names());
+  EXPECT_EQ(Refused({{"norm.weight", "BF16"}, {"norm.scale", "BF16"}, {"m.scale", "F32"}, {"scale", "F16"}}), Names());
+  EXPECT_EQ(Refused({{"l.weight", "F8_E4M3"}, {"l.rescale", "F32"}, {"scale_weight", "F32"}}), Names());
 }
 
 TEST(Quantized, AConfigThatSaysSoMakesEverySuchNameOne) {

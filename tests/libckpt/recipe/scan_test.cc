@@ -358,6 +358,16 @@ TEST(Scan, TheNextPickleIsLookedAt) {
   EXPECT_GT(Scan(idle + kSystem), 0u);
 }
 
+// What follows the storages of a legacy stream is none of torch's, and a pickle there is found.
+TEST(Scan, NothingHidesBehindTheStoragesOfAStream) {
+  const std::string whole = ReadFile(CKPT_TESTS_DIR "/data/torch/legacy.pt");
+  EXPECT_EQ(Scan(whole), 0u);
+  EXPECT_EQ(Scan(whole + Zeros("\0\0\n")), 0u);  // padding
+  EXPECT_EQ(Scan(whole + "more"), 1u);
+  EXPECT_EQ(Scan(whole + kSystem), 2u);
+  EXPECT_EQ(Scan(whole + "(d." + kSystem), 2u);
+}
+
 // Blanks in the first name hide no other: modules have what they are asked for (torch.ops), and an extension's is ours.
 TEST(Scan, BlanksInNamesHideNothing) {
   EXPECT_GT(Scan("\x82\x01"

@@ -21,7 +21,8 @@ enum { PICKLE_RATIO = 64, PICKLE_SLACK = 4 << 20 };
 
 /* Records that are no storage's. */
 static const char *const own[] = {"data.pkl",        "byteorder",          "version",
-                                  ".format_version", ".storage_alignment", ".data/serialization_id"};
+                                  ".format_version", ".storage_alignment", ".data/serialization_id",
+                                  ".data/version"};
 enum { N_OWN = sizeof own / sizeof *own };
 
 typedef struct archive {
@@ -89,18 +90,60 @@ static ckpt_status read_byteorder(archive *a, ckpt_error *err) {
   return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "byteorder is neither 'little' nor 'big'");
 }
 
-/* The number that PyTorch's own reader goes by; a file that has none, or something else there, is read all the same. */
-static ckpt_status read_version(archive *a, const char **out, ckpt_arena *arena, ckpt_error *err) {
-  const ckpt_zip_entry *entry = find(a, "", "version");
-  char text[8] = "";
-  *out = "";
-  if (entry == NULL || entry->n_bytes == 0 || entry->n_bytes >= sizeof text) return CKPT_OK;
+/* A short record as text; empty where there is none, or it is too long. */
+static ckpt_status read_text(archive *a, const ckpt_zip_entry *entry, char *text, size_t n_text, ckpt_error *err) {
+  memset(text, 0, n_text);
+  if (entry == NULL || entry->n_bytes == 0 || entry->n_bytes >= n_text) return CKPT_OK;
   CKPT_TRY(check_record(a, entry, err));
-  CKPT_TRY(read_record(a, entry, text, err));
-  size_t n = strspn(text, "0123456789");
-  if (n == 0) return CKPT_OK;
-  *out = ckpt_arena_printf(arena, "zip %.*s", (int)n, text);
-  CKPT_TRY_ALLOC(*out, err);
+  return read_record(a, entry, text, err);
+}
+
+static const char *skip_blanks(const char *text) { return text + strspn(text, " \t\n\v\f\r"); }
+
+/* Whether Python's int() takes a text. */
+static bool is_whole_number(const char *text) {
+  text = skip_blanks(text);
+  text += *text == '+' || *text == '-';
+  bool has_digit = false;
+  while ((*text >= '0' && *text <= '9') || (has_digit && *text == '_' && text[1] >= '0' && text[1] <= '9')) {
+    has_digit = true;
+    text++;
+  }
+  return has_digit && *skip_blanks(text) == '\0';
+}
+
+/* The number that PyTorch's own reader goes by. A file that has none, or another than its releases read, is read all
+ * the same, and refused by torch. */
+static ckpt_status read_version(archive *a, ckpt_torch_graph *graph, ckpt_arena *arena, ckpt_error *err) {
+  enum { NEWEST = 10 };
+  const ckpt_zip_entry *newer = find(a, "", ".data/version"), *entry = newer != NULL ? newer : find(a, "", "version");
+  char text[32];
+  graph->version = "";
+  CKPT_TRY(read_text(a, entry, text, sizeof text, err));
+  const char *digits = skip_blanks(text);
+  digits += *digits == '+';
+  const size_t n = strspn(digits, "0123456789");
+  const unsigned long version = n == 0 ? 0 : strtoul(digits, NULL, 10);
+  if (n != 0) CKPT_TRY_ALLOC(graph->version = ckpt_arena_printf(arena, "zip %.*s", (int)n, digits), err);
+  if (n != 0 && version >= 1 && version <= NEWEST) return CKPT_OK;
+  graph->refused[0] = entry == NULL ? "it has no record of its version: torch refuses it"
+                                    : ckpt_arena_printf(arena,
+                                                        "its version is none that torch reads, and torch refuses it "
+                                                        "('%.16s', 1 to %d are)",
+                                                        text, NEWEST);
+  CKPT_TRY_ALLOC(graph->refused[0], err);
+  return CKPT_OK;
+}
+
+/* What torch reads as a number, whatever it is. */
+static ckpt_status read_alignment(archive *a, ckpt_torch_graph *graph, ckpt_arena *arena, ckpt_error *err) {
+  const ckpt_zip_entry *entry = find(a, "", ".storage_alignment");
+  char text[64];
+  CKPT_TRY(read_text(a, entry, text, sizeof text, err));
+  if (entry == NULL || is_whole_number(text)) return CKPT_OK;
+  graph->refused[1] =
+      ckpt_arena_printf(arena, "its .storage_alignment is no whole number ('%.16s'), and torch refuses it", text);
+  CKPT_TRY_ALLOC(graph->refused[1], err);
   return CKPT_OK;
 }
 
@@ -211,7 +254,8 @@ ckpt_status ckpt_torch_archive_read(ckpt_torch_graph *graph, ckpt_source *source
   CKPT_TRY_GOTO(ckpt_zip_open(&a->zip, source, file, offset, n_bytes, arena->limit, err));
   CKPT_TRY_GOTO(check_archive(a, err));
   CKPT_TRY_GOTO(read_byteorder(a, err));
-  CKPT_TRY_GOTO(read_version(a, &graph->version, arena, err));
+  CKPT_TRY_GOTO(read_version(a, graph, arena, err));
+  CKPT_TRY_GOTO(read_alignment(a, graph, arena, err));
   CKPT_TRY_GOTO(read_object(a, &root, arena, report, err));
   CKPT_TRY_GOTO(ckpt_torch_graph_read(graph, root, locate, a, arena, err));
   if (!graph->has_unknown_storage) CKPT_TRY_GOTO(find_strays(a, graph, arena, err));

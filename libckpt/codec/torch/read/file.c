@@ -98,7 +98,7 @@ ckpt_status ckpt_torch_any_read(ckpt_torch_graph *graph, ckpt_source *source, ui
   size_t n_head = size < HEAD_BYTES ? (size_t)size : HEAD_BYTES;
   uint8_t head[HEAD_BYTES];
   CKPT_TRY(ckpt_source_read(source, file, 0, head, n_head, err));
-  return ckpt_torch_is_stream(head, n_head) ? ckpt_torch_stream_read(graph, source, file, arena, report, err)
+  return ckpt_torch_is_stream(head, n_head) ? ckpt_torch_stream_read(graph, source, file, 0, size, arena, report, err)
                                             : ckpt_torch_archive_read(graph, source, file, 0, size, arena, report, err);
 }
 
@@ -132,6 +132,8 @@ ckpt_status ckpt_torch_file_read(ckpt_torch_graph *graph, ckpt_index *index, uin
   CKPT_TRY_ALLOC(index->version, err);
   CKPT_TRY(ckpt_torch_globals_add(&globals, &report, &index->arena, err));
   CKPT_TRY(ckpt_torch_globals_note(&globals, index, err));
+  for (size_t i = 0; i < sizeof graph->refused / sizeof *graph->refused; i++)
+    if (graph->refused[i] != NULL) CKPT_TRY(ckpt_index_problem(index, file, err, "%s", graph->refused[i]));
   if (graph->n_strays != 0)
     CKPT_TRY(ckpt_index_problem(index, file, err, "%" PRIu32 " record%s that its object does not use (%s%s)",
                                 graph->n_strays, ckpt_plural(graph->n_strays), graph->n_strays == 1 ? "" : "first ",

@@ -93,10 +93,11 @@ typedef struct ckpt_torch_graph {
   bool has_unknown_storage;     /* a persistent id of a class that is not known */
   const char *stray;            /* the first of the archive's records that the object does not use */
   uint32_t n_strays;
-  uint64_t n_trailing; /* bytes of a stream's file behind its last storage */
-  const char *archive; /* what the archive's records lie below: the name that it was saved under; NULL: no archive */
-  const char *version; /* of the file's form: "zip 3", "": it does not say; NULL: the stream of before 1.6 */
-  bool is_state_dict;  /* a dict of the model's plain tensors and nothing else: once added */
+  uint64_t n_trailing;    /* bytes of a stream's file behind its last storage */
+  const char *archive;    /* what the archive's records lie below: the name that it was saved under; NULL: no archive */
+  const char *version;    /* of the file's form: "zip 3", "": it does not say; NULL: the stream of before 1.6 */
+  const char *refused[2]; /* why torch refuses to load the file: its version, its alignment; NULL: it does not */
+  bool is_state_dict;     /* a dict of the model's plain tensors and nothing else: once added */
 } ckpt_torch_graph;
 
 /* Turns the graph below root, which came from ckpt_pickle_read, into tensors, in place. EFORMAT for storages that are

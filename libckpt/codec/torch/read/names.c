@@ -318,9 +318,30 @@ static void take_child(namer *w, const frame *f, uint64_t i, child *c) {
 
 /* ---- the walk ---------------------------------------------------------------------------------------------------- */
 
+static bool is_word(const char *part, size_t n, const char *word) {
+  return strlen(word) == n && memcmp(part, word, n) == 0;
+}
+
+/* The role of a tensor in what no container says is an optimizer's: below "optim.state" or "optimizer.state" a state,
+ * whose kind stands before the parameter's name or behind it. Names of a plain state dict have to say a kind. */
+static ckpt_role role_by_path(const namer *w, const char *text, size_t n) {
+  bool is_optimizer = false, is_state = false;
+  for (size_t at = 0, n_part; at <= n; at += n_part + 1) {
+    const char *dot = memchr(text + at, '.', n - at);
+    n_part = dot == NULL ? n - at : (size_t)(dot - text) - at;
+    const ckpt_torch_state *state = is_state ? ckpt_torch_state_of(text + at, n_part) : NULL;
+    if (state != NULL) return state->role == CKPT_ROLE_MASTER ? CKPT_ROLE_OTHER : state->role;
+    is_state = is_state || (is_optimizer && is_word(text + at, n_part, "state"));
+    is_optimizer = is_word(text + at, n_part, "optim") || is_word(text + at, n_part, "optimizer");
+  }
+  const bool is_plain = w->dict.is_state_dict || w->dict.is_flat;
+  return is_state && !is_plain ? CKPT_ROLE_OTHER : CKPT_ROLE_PARAMETER;
+}
+
 /* Gives a leaf's tensor a name. The storage of one that is not read is nothing of the model's, which has that one. */
 static ckpt_status add_name(namer *w, const ckpt_object *leaf, const char *text, size_t n, ckpt_role whole,
                             ckpt_error *err) {
+  if (whole == CKPT_ROLE_PARAMETER && w->dict.container == NULL) whole = role_by_path(w, text, n);
   const bool is_storage = (leaf->form & CKPT_LEAF_BARE) != 0 && leaf->name != NULL;
   const ckpt_role role = is_storage ? CKPT_ROLE_OTHER : whole;
   const uint32_t number = leaf->tensor;

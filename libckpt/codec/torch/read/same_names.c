@@ -51,6 +51,7 @@ ckpt_status ckpt_torch_names_separate(ckpt_torch_graph *g, ckpt_index *index, ck
     status = ckpt_index_note(index, false, err,
                              "%" PRIu32 " path%s a name that there is, first '%.200s': such names end in ~2", n_same,
                              n_same == 1 ? " makes" : "s make", first);
+  if (n_same != 0 && status == CKPT_OK) status = ckpt_index_note_is(index, CKPT_NOTE_DOUBT, NULL, err);
   free(order);
   free(texts);
   return status;

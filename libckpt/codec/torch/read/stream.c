@@ -34,7 +34,7 @@ bool ckpt_torch_is_stream(const uint8_t *head, size_t n_head) {
 typedef struct stream {
   ckpt_source *source;
   uint32_t file;
-  uint64_t at; /* where the next pickle begins */
+  uint64_t at, end; /* where the next pickle begins, and where the place ends */
   ckpt_arena *arena;
   bool is_big_endian;
   const ckpt_object *keys;
@@ -47,11 +47,7 @@ static ckpt_status fetch(void *arg, uint64_t offset, void *dst, size_t n_bytes, 
 
 static ckpt_status read_pickle(stream *s, ckpt_object **root, ckpt_pickle_report *report, ckpt_error *err) {
   uint64_t n_consumed;
-  ckpt_pickle_options options = {.fetch = fetch,
-                                 .arg = s,
-                                 .n_bytes = ckpt_source_size(s->source, s->file) - s->at,
-                                 .base = s->at,
-                                 .report = report};
+  ckpt_pickle_options options = {.fetch = fetch, .arg = s, .n_bytes = s->end - s->at, .base = s->at, .report = report};
   CKPT_TRY(ckpt_pickle_read(root, &n_consumed, &options, s->arena, err));
   s->at += n_consumed;
   return CKPT_OK;
@@ -100,7 +96,7 @@ static ckpt_status take_storage(stream *s, const ckpt_object *key, key_row *rows
                      row == NULL ? "stored, but its object does not know it" : "stored twice");
   ckpt_torch_storage *storage = row->storage;
   uint8_t bytes[8];
-  uint64_t n_elements = 0, n_bytes, size = ckpt_source_size(s->source, s->file);
+  uint64_t n_elements = 0, n_bytes, size = s->end;
   if (!ckpt_range_within(s->at, sizeof bytes, size))
     return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "truncated before storage '%.40s'", key->text);
   CKPT_TRY(ckpt_source_read(s->source, s->file, s->at, bytes, sizeof bytes, err));
@@ -136,9 +132,9 @@ done:
   return status;
 }
 
-ckpt_status ckpt_torch_stream_read(ckpt_torch_graph *graph, ckpt_source *source, uint32_t file, ckpt_arena *arena,
-                                   ckpt_pickle_report *report, ckpt_error *err) {
-  stream s = {.source = source, .file = file, .arena = arena};
+ckpt_status ckpt_torch_stream_read(ckpt_torch_graph *graph, ckpt_source *source, uint32_t file, uint64_t offset,
+                                   uint64_t n_bytes, ckpt_arena *arena, ckpt_pickle_report *report, ckpt_error *err) {
+  stream s = {.source = source, .file = file, .at = offset, .end = offset + n_bytes, .arena = arena};
   ckpt_object *root, *keys;
   CKPT_TRY(read_head(&s, err));
   if (s.is_big_endian)
@@ -149,6 +145,6 @@ ckpt_status ckpt_torch_stream_read(ckpt_torch_graph *graph, ckpt_source *source,
     return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "the stream has no list of its storages");
   s.keys = keys;
   CKPT_TRY(ckpt_torch_graph_read(graph, root, locate, &s, arena, err));
-  graph->n_trailing = ckpt_source_size(source, file) - s.at;
+  graph->n_trailing = s.end - s.at;
   return CKPT_OK;
 }
