@@ -12,6 +12,7 @@
 #include "libckpt/codec/json.h"
 #include "libckpt/index/arch.h"
 #include "libckpt/index/config.h"
+#include "libckpt/recipe/adapter/forms.h"
 #include "libckpt/recipe/quantize/quantized.h"
 #include "libckpt/recipe/verify/model.h"
 #include "libckpt/recipe/verify/verify.h"
@@ -272,10 +273,11 @@ ckpt_status ckpt_verify_config(ckpt_findings *findings, const ckpt_index *index,
   ckpt_status status = CKPT_OK;
   if (index->source == NULL) return CKPT_OK;
   if (of == like) side = ckpt_index_side_file(like, "config.json");
-  if (side == NULL)
+  if (ckpt_adapter_kind_of(index) == CKPT_ADAPTER_PEFT)
+    CKPT_TRY(ckpt_adapter_verify(findings, index, err));
+  else if (side == NULL)
     CKPT_TRY(ckpt_findings_add(findings, err, CKPT_UNPROVEN, NULL, NULL, "config: there is none beside the tensors"));
-  else
-    CKPT_TRY_GOTO(read_config(&c, of, side, &text, &config, err));
+  if (side != NULL) CKPT_TRY_GOTO(read_config(&c, of, side, &text, &config, err));
   c.config = config;
   if (config != NULL) CKPT_TRY_GOTO(check_quantization(&c, err));
   CKPT_TRY_GOTO(check_ids(&c, err));

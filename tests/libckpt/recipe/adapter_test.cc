@@ -9,6 +9,7 @@ extern "C" {
 #include "libckpt/index/index.h"
 #include "libckpt/recipe/adapter/adapter.h"
 #include "libckpt/recipe/adapter/names.h"
+#include "libckpt/recipe/verify/verify.h"
 }
 
 namespace {
@@ -110,6 +111,9 @@ TEST_F(Merge, TheOrderOfAdaptersChangesNoByteAndAScaleOfZeroNothing) {
     changed.push_back(ckpt_adapters_change(adapters_.get(), ckpt_index_at(base.get(), i)));
   ASSERT_EQ(open_adapters(base.get(), {{other.c_str(), 0.25}, {one.c_str(), 0.5}}), CKPT_OK);
   EXPECT_EQ(first, merge());
+  EXPECT_EQ(open_adapters(base.get(), {{one.c_str(), 0}}), CKPT_EVALUE);
+  EXPECT_NE(text_of(err_).find("its scale is 0: the merged model would be the base"), std::string::npos);
+  options_.allow_noop = true;
   ASSERT_EQ(open_adapters(base.get(), {{one.c_str(), 0}}), CKPT_OK);
   auto same = merge();
   for (size_t i = 0; i < ckpt_index_count(base.get()); i++) {
@@ -333,7 +337,19 @@ TEST_F(Refused, ValuesThatAreNotFiniteOrChangeNothing) {
   expect(config_, Saved({{q_ + "lora_A.weight", 4, 16}, {q_ + "lora_B.weight", 16, 4}}, NAN), "64 values are NaN");
   expect(config_, Saved({{q_ + "lora_A.weight", 4, 16}, {q_ + "lora_B.weight", 16, 4}}, INFINITY), "64 infinite");
   const std::string zero = Saved({{q_ + "lora_A.weight", 4, 16}, {q_ + "lora_B.weight", 16, 4}}, 0);
-  expect(config_, zero, "every lora_B is zero (1)");
+  expect(config_, zero, "every lora_B is zero, as if it was never trained");
+  expect(R"({"peft_type":"LORA","r":4,"lora_alpha":0})", good_, "lora_alpha is 0: the merged model would be the base");
+  const auto base = Values(base_.get(), ckpt_index_find(base_.get(), "model.norm.weight"));
+  const std::string norm = "base_model.model.model.norm.weight";
+  std::string header = Header("\"" + norm + R"(":{"dtype":"F32","shape":[16],"data_offsets":[0,64]})");
+  header.append(reinterpret_cast<const char *>(base.data()), 64);
+  expect(config_, header, "what it has the base has already");
+  write(R"({"peft_type":"LORA","r":4,"lora_alpha":0,"alpha_pattern":{"q_proj":8}})", good_);
+  EXPECT_EQ(open_written(), CKPT_OK) << text_of(err_);
+  write(R"({"peft_type":"LORA","r":4,"lora_alpha":0})",
+        Saved({{q_ + "lora_A.weight", 4, 16}, {q_ + "lora_B.weight", 16, 4}, {norm, 1, 1}}));
+  EXPECT_NE(open_written(), CKPT_EVALUE) << "its other tensor is no update";
+  write(config_, zero);
   options_.allow_noop = true;
   EXPECT_EQ(open_written(), CKPT_OK) << text_of(err_);
   EXPECT_EQ(adapters_ != nullptr, true);
@@ -357,6 +373,86 @@ TEST_F(Refused, TargetsWithoutTensorsUnlessAllowed) {
   write(named + R"(["q_proj"]})", good_);
   options_.allow_partial = true;
   EXPECT_EQ(open_written(), CKPT_OK) << text_of(err_);
+}
+
+// PEFT warns of unexpected keys, and merges what its config targets: here such factors are refused.
+TEST_F(Refused, FactorsOfModulesThatTheConfigDoesNotTarget) {
+  const std::string named = R"({"peft_type":"LORA","r":4,"lora_alpha":8,)",
+                    not_targeted = "does not target 'model.layers";
+  options_.allow_partial = true;
+  for (const char *rest :
+       {R"("target_modules":["k_proj"]})", R"("target_modules":["_proj"]})", R"("target_modules":[]})",
+        R"("target_modules":"q_proj"})", R"("target_modules":["q_proj"],"exclude_modules":["self_attn.q_proj"]})",
+        R"("target_modules":["q_proj"],"layers_to_transform":[1]})",
+        R"("target_modules":["q_proj"],"layers_to_transform":1})",
+        R"("target_modules":["q_proj"],"layers_to_transform":[1],"layers_pattern":"layers"})",
+        R"("target_modules":["q_proj"],"layers_to_transform":[0],"layers_pattern":["blocks","h"]})",
+        R"("target_modules":["q_proj"],"modules_to_save":["self_attn"]})",
+        R"("target_modules":"all-linear","exclude_modules":["q_proj"]})",
+        R"("target_modules":["k_proj"],"target_parameters":["k_proj.weight"]})"})
+    expect(named + rest, good_, not_targeted);
+  const std::string embedding = "base_model.model.model.embed_tokens.", head = "base_model.model.lm_head.";
+  expect(named + R"("target_modules":"All-Linear"})",
+         Saved({{embedding + "lora_embedding_A", 4, 40}, {embedding + "lora_embedding_B", 16, 4}}), "does not target");
+  expect(named + R"("target_modules":"all-linear"})",
+         Saved({{head + "lora_A.weight", 4, 16}, {head + "lora_B.weight", 40, 4}}), "does not target 'lm_head'");
+  for (const char *key : {"target_modules", "exclude_modules", "modules_to_save", "target_parameters"})
+    expect(named + "\"" + key + R"(":["q_proj",1]})", good_, std::string(key) + " is no list of names");
+  expect(named + R"x("target_modules":["q_proj"],"layers_to_transform":[0],"layers_pattern":"(h|layers)"
+})x",
+         good_, "is an expression");
+  for (const char *rest : {R"("target_modules":["q_proj"]})",
+                           R"("target_modules":["model.layers.0.self_attn.q_proj"],"layers_to_transform":[1]})",
+                           R"("target_modules":"model\\.layers\\..*"})",
+                           R"("target_modules":["q_proj"],"layers_to_transform":[0],"layers_pattern":"layers"})",
+                           R"("target_modules":["q_proj"],"layers_to_transform":[],"layers_pattern":[]})",
+                           R"("target_modules":"ALL-linear"})",
+                           R"("target_modules":["k_proj"],"target_parameters":["self_attn.q_proj.weight"]})",
+                           R"("target_modules":["q_proj"],"exclude_modules":["proj"]})"}) {
+    write(named + rest, good_);
+    EXPECT_EQ(open_written(), CKPT_OK) << rest << text_of(err_);
+  }
+}
+
+// PEFT raises on each of these.
+TEST_F(Refused, WhatTheConfigSavesAndTheFileLacks) {
+  const std::string named =
+      R"({"peft_type":"LORA","r":4,"lora_alpha":8,"target_modules":["layers.0.self_attn.q_proj"],)";
+  expect(named + R"("modules_to_save":["lm_head"]})", good_,
+         "1 module that modules_to_save names has no tensors here: lm_head.weight");
+  expect(named + R"("modules_to_save":["norm"]})", good_, "5 modules that modules_to_save names have no tensors here");
+  expect(named + R"("modules_to_save":["score","classifier"]})", good_,
+         "names have no tensors here: classifier, score");
+  expect(named + R"("trainable_token_indices":[1]})", good_,
+         "trainable_token_indices names has no tensors here: the input embedding");
+  expect(named + R"("trainable_token_indices":{"embed_tokens":[1]}})", good_,
+         "trainable_token_indices names has no tensors here: embed_tokens");
+  expect(named + R"("bias":"some"})", good_, "bias is 'some'");
+  options_.allow_partial = true;
+  for (const char *rest : {R"("modules_to_save":["lm_head"]})", R"("trainable_token_indices":[1]})"}) {
+    write(named + rest, good_);
+    EXPECT_EQ(open_written(), CKPT_OK) << rest << text_of(err_);
+  }
+  expect(named + R"("lora_bias":true})", good_,
+         "the config sets lora_bias, and lora_B's bias of this module is missing");
+  const std::string header = "\"" + q_ + R"(lora_B.bias":{"dtype":"F32","shape":[16],"data_offsets":[0,64]},)";
+  std::string biased =
+      Header(header + "\"" + q_ + R"(lora_A.weight":{"dtype":"F32","shape":[4,16],"data_offsets":[64,320]},")" + q_ +
+             R"(lora_B.weight":{"dtype":"F32","shape":[16,4],"data_offsets":[320,576]})") +
+      std::string(576, '\1');
+  expect(named + R"("lora_bias":false})", biased,
+         "the config does not set lora_bias, and lora_B's bias of this module is there");
+  write(named + R"("lora_bias":true})", biased);
+  EXPECT_EQ(open_written(), CKPT_OK) << text_of(err_);
+}
+
+// The config says nothing of modules: PEFT would take its own list for the family.
+TEST_F(Refused, AConfigWithoutTargetsIsAWarning) {
+  bool is_warning = false;
+  write(config_, good_);
+  ASSERT_EQ(open_written(), CKPT_OK) << text_of(err_);
+  merged_config(&is_warning);
+  EXPECT_TRUE(is_warning);
 }
 
 TEST_F(Refused, WhatItsConfigCallsAnotherKindOfUpdate) {
@@ -407,6 +503,7 @@ TEST_F(Refused, TwoAdaptersThatReplaceOneTensorDifferently) {
 TEST_F(Refused, RowsThatTheConfigDoesNotName) {
   const std::string delta = "base_model.model.model.embed_tokens.token_adapter.trainable_tokens_delta";
   const std::string start = R"({"peft_type":"LORA","r":4,"lora_alpha":8,"trainable_token_indices":)";
+  options_.allow_partial = true;
   const auto refuse = [&](const std::string &rows, const std::string &message) {
     write(start + rows + "}", Saved({{delta, 2, 16}}));
     if (open_written() == CKPT_OK) {
@@ -424,7 +521,10 @@ TEST_F(Refused, RowsThatTheConfigDoesNotName) {
 
 TEST_F(Refused, NotTheBaseThatItNamesIsNoted) {
   const auto notes = [&](const std::string &name) {
-    write(R"({"peft_type":"LORA","r":4,"lora_alpha":8,"base_model_name_or_path":")" + name + "\"}", good_);
+    write(R"({"peft_type":"LORA","r":4,"lora_alpha":8,"target_modules":["layers.0.self_attn.q_proj"],)"
+          R"("base_model_name_or_path":")" +
+              name + "\"}",
+          good_);
     EXPECT_EQ(open_written(), CKPT_OK) << text_of(err_);
     ckpt_index *merged = nullptr;
     EXPECT_EQ(ckpt_adapters_merge(&merged, adapters_.get(), &err_), CKPT_OK) << text_of(err_);
@@ -487,6 +587,64 @@ TEST_F(Refused, ANewHeadGetsLabelsWhereTheConfigCountsOthers) {
   EXPECT_TRUE(has(text, R"("3": "LABEL_3"})") && !has(text, "num_labels")) << text;
   text = merged(R"("num_labels":2,)" + three, 3); /* which disagree */
   EXPECT_TRUE(has(text, R"("2": "LABEL_2"})") && has(text, R"("num_labels":3)")) << text;
+}
+
+// ---- an adapter without its base
+// --------------------------------------------------------------------------------------
+
+class AnAdapterAlone : public Refused {
+ protected:
+  // "problem: message" and so on, of all findings.
+  std::string verify(const std::string &config, const std::string &model) {
+    write(config, model);
+    IndexPointer adapter = Open(folder_ / "adapter");
+    ckpt_findings findings = {};
+    EXPECT_EQ(ckpt_verify_config(&findings, adapter.get(), nullptr, &err_), CKPT_OK) << text_of(err_);
+    static const char *const kinds[] = {"problem: ", "warning: ", "proven: ", "unproven: "};
+    std::string all;
+    for (size_t i = 0; i < findings.n; i++)
+      all += kinds[findings.items[i].kind] + std::string(findings.items[i].message) + "\n";
+    ckpt_findings_free(&findings);
+    return all;
+  }
+  void expect_in(const std::string &config, const std::string &model, const std::string &message) {
+    const std::string found = verify(config, model);
+    EXPECT_NE(found.find(message), std::string::npos) << found;
+    EXPECT_EQ(found.find("proven: adapter: modules") != std::string::npos, message[0] != 'p' && message[0] != 'u')
+        << found;
+  }
+  const std::string start_ = R"({"peft_type":"LORA","r":4,"lora_alpha":8,)";
+};
+
+TEST_F(AnAdapterAlone, IsVerifiedAsAMergeReadsItsConfig) {
+  EXPECT_EQ(verify(start_ + R"("target_modules":["q_proj"]})", good_),
+            "proven: adapter: modules, parts and ranks are what adapter_config.json says\n");
+  expect_in(std::string(300, '\0'), good_, "problem: ");
+  expect_in("", good_, "problem: ");
+  expect_in(R"({"peft_type":null,"r":4,"lora_alpha":8})", good_, "problem: peft_type is missing");
+  expect_in(R"({"peft_type":"LORA","r":-1,"lora_alpha":8})", good_, "problem: r is no positive number");
+  expect_in(R"({"peft_type":"LORA","r":4})", good_, "problem: lora_alpha is missing");
+  expect_in(start_ + R"("rank_pattern":{"q_proj":2}})", good_,
+            "problem: module 'model.layers.0.self_attn.q_proj' has rank 2");
+  expect_in(start_ + R"("alpha_pattern":{"(":2}})", good_, "problem: pattern '(': missing closing");
+  expect_in(start_ + R"("target_modules":["k_proj"]})", good_, "problem: the config does not target");
+  expect_in(start_ + R"("use_dora":true})", good_, "problem: the config sets use_dora");
+  expect_in(start_ + R"("lora_bias":true})", good_, "problem: the config sets lora_bias");
+  expect_in(start_ + R"("modules_to_save":["lm_head"]})", good_,
+            "problem: modules_to_save: no module of them (lm_head)");
+  expect_in(start_ + R"("trainable_token_indices":[1]})", good_, "problem: trainable_token_indices: no rows");
+  expect_in(config_, Saved({{q_ + "lora_A.weight", 4, 16}}), "problem: the lora_B of this module is missing");
+  expect_in(config_, Saved({{q_ + "lora_A.weight", 0, 16}, {q_ + "lora_B.weight", 16, 4}}), "problem: has no elements");
+  expect_in(R"({"peft_type":"LOHA","r":4})", good_, "unproven: adapter: adapters of the type LOHA are not merged");
+  expect_in(R"({"peft_type":"LORA","r":4,"lora_alpha":0})", good_, "warning: lora_alpha is 0");
+  for (const char *kind :
+       {"linear", "patterns", "dora", "embedding", "saved", "bias", "gpt2", "rows", "experts", "layers"}) {
+    IndexPointer adapter = Open(kData + kind + "/adapter");
+    ckpt_findings findings = {};
+    ASSERT_EQ(ckpt_verify_config(&findings, adapter.get(), nullptr, &err_), CKPT_OK) << text_of(err_);
+    EXPECT_EQ(findings.n_of[CKPT_PROVEN], 1u) << kind << ": " << findings.items[0].message;
+    ckpt_findings_free(&findings);
+  }
 }
 
 // ---- tied weights ---------------------------------------------------------------------------------------------------

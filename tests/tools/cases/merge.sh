@@ -19,7 +19,28 @@ ckpt merge $base --adapter $lora=0.01 -o small.safetensors 2>&1 >/dev/null | gre
 ckpt convert $base -o half --dtype bf16 --quiet >/dev/null && ckpt merge half --adapter $lora=0.01 -o small 2>&1 >/dev/null | grep updates
 ckpt merge half --adapter $lora=0.01 -o small --force --json --quiet | grep -o '"update":.*q_proj[^}]*}' | head -c 420; echo
 try merge --adapter $lora -o own.safetensors
+# a scale of 0 is the identity, bit for bit, and asked for
 try merge $base --adapter $lora=0 -o zero.safetensors
+try merge $base --adapter $lora=0 -o zero.safetensors --allow-noop
+cmp zero.safetensors $base/model.safetensors && echo "the base's bytes"
+try hash $base
+mkdir still && sed 's/"lora_alpha": 8/"lora_alpha": 0/' $lora/adapter_config.json >still/adapter_config.json && cp $lora/*.safetensors still
+try hash $base --adapter still
+try hash $base --adapter still --allow-noop
+rm zero.safetensors
+# what the config does not name is not merged, and what it names must be there
+part() {
+  mkdir -p part && cp $lora/*.safetensors part && sed "$1" $lora/adapter_config.json >part/adapter_config.json
+  try hash $base --adapter part
+  try verify part | sed -n '/^problem/p;/^exit/p' | head -3
+}
+part '/"o_proj"/d;s/"v_proj",/"v_proj"/;s/"down_proj",//'
+part 's/"exclude_modules": null/"exclude_modules": ["q_proj"]/'
+part 's/"layers_to_transform": null/"layers_to_transform": [0]/'
+part 's/"modules_to_save": null/"modules_to_save": ["lm_head"]/'
+part 's/"trainable_token_indices": null/"trainable_token_indices": [1]/'
+part 's/"lora_bias": false/"lora_bias": true/'
+part 's/"r": 4/"r": -1/'
 try merge $base --adapter $lora=nan -o zero.safetensors
 try hash $base --adapter $lora=1,5
 try hash $base
