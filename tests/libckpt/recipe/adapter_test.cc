@@ -589,8 +589,107 @@ TEST_F(Refused, ANewHeadGetsLabelsWhereTheConfigCountsOthers) {
   EXPECT_TRUE(has(text, R"("2": "LABEL_2"})") && has(text, R"("num_labels":3)")) << text;
 }
 
-// ---- an adapter without its base
-// --------------------------------------------------------------------------------------
+TEST_F(Refused, QuantizedBases) {
+  const std::string module = "model.layers.0.self_attn.q_proj.";
+  const auto refuse = [&](const std::string &method, const std::string &tensor, const std::string &dtype,
+                          const std::string &message) {
+    folder_.write("base/config.json",
+                  R"({"model_type":"llama","quantization_config":{"quant_method":")" + method + "\"}}");
+    folder_.write("base/model.safetensors",
+                  Header("\"" + tensor + "\":{\"dtype\":\"" + dtype + R"(","shape":[16,16],"data_offsets":[0,)" +
+                         (dtype == "I32" ? "1024]}" : "256]}")) +
+                      std::string(dtype == "I32" ? 1024 : 256, '\1'));
+    adapters_.reset();
+    base_ = Open(folder_ / "base");
+    expect(config_, good_, message);
+  };
+  refuse("gptq", module + "qweight", "I32", "has no '" + module + "weight', which it is for");
+  refuse("awq", module + "qweight", "I32", "has no '" + module + "weight', which it is for");
+  refuse("bitsandbytes", module + "weight", "U8", "the base's tensor is u8: only f16, bf16 and f32 are merged");
+  refuse("bitsandbytes", module + "weight", "I8", "the base's tensor is i8: only f16, bf16 and f32 are merged");
+  refuse("fp8", module + "weight", "F8_E4M3", "the base's tensor is f8_e4m3");
+}
+
+// Factors of single experts, over a file that holds all experts of a layer together.
+TEST_F(Refused, FactorsOfOneExpertWhereTheBaseHasThemInOne) {
+  base_ = Open(kData + "experts/base");
+  const std::string expert = "base_model.model.model.layers.0.block_sparse_moe.experts.0.w1.";
+  const std::string model = Saved({{expert + "lora_A.weight", 4, 16}, {expert + "lora_B.weight", 24, 4}});
+  options_.allow_partial = true;
+  write(R"({"peft_type":"LORA","r":4,"lora_alpha":8,"target_modules":["w1"]})", model);
+  EXPECT_EQ(open_written(), CKPT_OK) << text_of(err_);
+  EXPECT_EQ(ckpt_adapters_count(adapters_.get()), 1u);
+  adapters_.reset();
+  const auto one = [](const std::string &name, const std::string &shape, size_t first, size_t n) {
+    return "\"" + name + R"(":{"dtype":"F32","shape":)" + shape + ",\"data_offsets\":[" + std::to_string(first) + "," +
+           std::to_string(first + n) + "]}";
+  };
+  folder_.write("fused/config.json", R"({"model_type":"mixtral","architectures":["MixtralForCausalLM"]})");
+  folder_.write("fused/model.safetensors",
+                Header(one("model.layers.0.mlp.experts.gate_up_proj", "[3,48,16]", 0, 9216) + "," +
+                       one("model.layers.0.mlp.experts.down_proj", "[3,16,24]", 9216, 4608)) +
+                    std::string(13824, '\1'));
+  base_ = Open(folder_ / "fused");
+  for (const char *names : {R"(["w1"])", R"(["w1","w2","w3"],"target_parameters":["mlp.experts.gate_up_proj"])"})
+    expect(R"({"peft_type":"LORA","r":4,"lora_alpha":8,"target_modules":)" + std::string(names) + "}", model,
+           "has no 'model.layers.0.block_sparse_moe.experts.0.w1.weight', which it is for");
+}
+
+// base_layer is what the adapter's base is, original_module a copy of it.
+TEST_F(Refused, WhatPeftKeepsOfTheBaseTakesItsPlaceOrIsIgnored) {
+  const std::string lora_A = q_ + "lora_A.weight", lora_B = q_ + "lora_B.weight";
+  const std::string head = "base_model.model.lm_head.";
+  write(config_, Saved({{lora_A, 4, 16},
+                        {lora_B, 16, 4},
+                        {q_ + "base_layer.weight", 16, 16},
+                        {head + "original_module.weight", 40, 16}}));
+  ASSERT_EQ(open_written(), CKPT_OK) << text_of(err_);
+  ckpt_index *opened = nullptr;
+  ASSERT_EQ(ckpt_adapters_merge(&opened, adapters_.get(), &err_), CKPT_OK) << text_of(err_);
+  IndexPointer index(opened, ckpt_index_free);
+  std::string notes;
+  for (uint32_t i = 0; i < index->n_notes; i++) notes += index->notes[i].text + std::string("\n");
+  EXPECT_NE(notes.find("q_proj.base_layer.weight' is not what the base has, and takes its place"), std::string::npos)
+      << notes;
+  auto merged = merge();
+  EXPECT_EQ(merged["model.layers.0.self_attn.q_proj.weight"], std::vector<float>(256, 1 + 2 * 4));
+  EXPECT_EQ(merged["lm_head.weight"], Values(base_.get(), ckpt_index_find(base_.get(), "lm_head.weight")));
+  EXPECT_EQ(ckpt_adapters_count(adapters_.get()), 1u);
+}
+
+TEST_F(Refused, TokenizersOfTwoAdaptersThatDiffer) {
+  const std::string a = folder_ / "a", b = folder_ / "b";
+  const auto save = [&](const std::string &name, const std::string &tokenizer, float value) {
+    folder_.write(name + "/adapter_config.json", config_);
+    folder_.write(name + "/adapter_model.safetensors",
+                  Saved({{q_ + "lora_A.weight", 4, 16}, {q_ + "lora_B.weight", 16, 4}}, value));
+    folder_.write(name + "/tokenizer_config.json", tokenizer);
+  };
+  const auto merged = [&](std::string *text) {
+    ckpt_index *index = nullptr;
+    EXPECT_EQ(open_adapters(base_.get(), {{a.c_str(), 1}, {b.c_str(), 1}}), CKPT_OK) << text_of(err_);
+    const ckpt_status status = ckpt_adapters_merge(&index, adapters_.get(), &err_);
+    const ckpt_side_file *side = index == nullptr ? nullptr : ckpt_index_side_file(index, "tokenizer_config.json");
+    EXPECT_EQ(side != nullptr, status == CKPT_OK) << text_of(err_);
+    if (side != nullptr) {
+      text->resize(side->n_bytes);
+      EXPECT_EQ(ckpt_source_read(ckpt_index_side_source(index, side), side->file, 0, text->data(), text->size(), &err_),
+                CKPT_OK);
+    }
+    ckpt_index_free(index);
+    return status;
+  };
+  std::string text;
+  save("a", R"({"model_max_length":7})", 1);
+  save("b", R"({"model_max_length":7})", 2);
+  EXPECT_EQ(merged(&text), CKPT_OK);
+  EXPECT_EQ(text, R"({"model_max_length":7})");
+  save("b", R"({"model_max_length":8})", 2);
+  EXPECT_EQ(merged(&text), CKPT_EUNSUPPORTED);
+  EXPECT_NE(text_of(err_).find("tokenizer_config.json"), std::string::npos) << text_of(err_);
+}
+
+// ---- an adapter without its base -----------------------------------------------------------------------------------
 
 class AnAdapterAlone : public Refused {
  protected:

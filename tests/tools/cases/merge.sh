@@ -80,6 +80,14 @@ for of in $base half; do
   ckpt merge $of --adapter trained -o kept --force 2>&1 >/dev/null | grep 'another base'
   echo "$of: checked"
 done
+# names with "=", and names of the cache: of an adapter, and of the base that one names
+cp -r $lora lora=v2
+try hash $base --adapter lora=v2
+try hash $base --adapter lora=v2=1
+for name in base lora; do mkdir -p hub/models--org--$name/snapshots hub/models--org--$name/refs && printf r >hub/models--org--$name/refs/main; done
+cp -r $base hub/models--org--base/snapshots/r && cp -r $lora hub/models--org--lora/snapshots/r
+sed -i 's#"base_model_name_or_path": "base"#"base_model_name_or_path": "org/base"#' hub/models--org--lora/snapshots/r/adapter_config.json
+HF_HUB_CACHE=hub try merge --adapter org/lora -o cached/ && ckpt hash cached
 # GGUF as base: what comes of it is GGUF again, or the folder that the model's own merge is
 try convert a/gpt2/base -o base.gguf --dtype f32
 try merge base.gguf --adapter a/gpt2/adapter -o again.gguf
