@@ -28,8 +28,8 @@ typedef struct ckpt_adapter_pair {
   bool is_embedding;
 } ckpt_adapter_pair;
 
-/* Adds one tensor, unless it is a copy of the base's. EFORMAT, EUNSUPPORTED: its name, dtype or shape is none of an
- * adapter that is merged. */
+/* Adds one tensor, unless it is a copy of the base's. EFORMAT, EUNSUPPORTED: no merge takes its name,
+ * dtype or shape. */
 ckpt_status ckpt_adapter_take(ckpt_adapter_tensors *to, ckpt_arena *arena, const ckpt_tensor *tensor, ckpt_error *err);
 
 /* Sorts them: those of a module stand together, its update's parts first. */
@@ -38,8 +38,8 @@ void ckpt_adapter_sort(ckpt_adapter_tensors *tensors);
 /* The end of the module that begins with item `first`. */
 uint32_t ckpt_adapter_module_end(const ckpt_adapter_tensors *tensors, uint32_t first);
 
-/* Takes the parts of an update off the tensors [*at, end) of a module; *at: the first of what is none. EFORMAT: two
- * tensors are the same part. */
+/* Takes the parts of an update off the tensors [*at, end) of a module, and leaves *at behind them. EFORMAT: two tensors
+ * are the same part. */
 ckpt_status ckpt_adapter_gather(ckpt_adapter_pair *out, const ckpt_adapter_tensor **at, const ckpt_adapter_tensor *end,
                                 ckpt_error *err);
 

@@ -49,7 +49,7 @@ ckpt_status ckpt_peft_scale(ckpt_peft *peft, const char *module, uint64_t rank, 
 
 /* Reads the names of modules into a config that is being read; ckpt_peft_read does. */
 ckpt_status ckpt_peft_read_modules(ckpt_peft *peft, ckpt_error *err);
-void ckpt_peft_free_modules(ckpt_peft *peft);
+void ckpt_peft_free_modules(ckpt_peft *peft); /* ckpt_peft_free does */
 
 /* Whether modules_to_save names a module, or one that it lies in. */
 bool ckpt_peft_names_whole(const ckpt_peft *peft, const char *module);

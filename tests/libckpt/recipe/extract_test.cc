@@ -348,7 +348,9 @@ TEST_F(Pairs, OfWhichOnlyAVectorDiffersGiveWhatIsSavedWhole) {
   ASSERT_EQ(ckpt_extract_adapter(&adapter, extraction_, &err_), CKPT_OK) << text_of(err_);
   ASSERT_EQ(ckpt_index_count(adapter), 1u);
   EXPECT_STREQ(ckpt_index_at(adapter, 0)->name, "base_model.model.layers.0.norm.weight");
-  EXPECT_NE(std::string(adapter->side_files[0].text).find("\"layers.0.norm\""), std::string::npos);
+  const std::string config = adapter->side_files[0].text;
+  EXPECT_NE(config.find("\"layers.0.norm\""), std::string::npos) << config;
+  EXPECT_NE(config.find("\"target_modules\": \"dummy-target-modules\""), std::string::npos) << config;
   ckpt_index_free(adapter);
 }
 
