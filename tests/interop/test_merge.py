@@ -97,6 +97,54 @@ def test_llama(folder):
     same(llama, folder + "/rows", target_modules=["v_proj"],
          trainable_token_indices={"embed_tokens": [7, 3, 95], "lm_head": [0, 5]})
     same(llama, folder + "/parameters", target_modules=["v_proj"], target_parameters=["q_proj.weight"])
+    same(llama, folder + "/regex", target_modules=r"model\.layers\.\d+\..*_proj", exclude_modules=r".*\.1\.mlp\..*")
+    same(llama, folder + "/excluded", target_modules=LINEARS, exclude_modules=["k_proj", "layers.0.mlp.up_proj"])
+    same(llama, folder + "/pattern", target_modules=["q_proj"], layers_to_transform=[1], layers_pattern=["h", "layers"])
+    same(lambda: llama(attention_bias=True), folder + "/lora-only", target_modules=["q_proj"], bias="lora_only")
+
+
+def judged(base, adapter):
+    """How many tensors PEFT changes, None where it refuses the adapter."""
+    model = hf.LlamaForCausalLM.from_pretrained(base)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    try:
+        merged = peft.PeftModel.from_pretrained(model, adapter).merge_and_unload().state_dict()
+    except Exception:
+        return None
+    return sum(not torch.equal(merged[name], tensor) for name, tensor in before.items())
+
+
+def test_configs_that_contradict_their_file(folder):
+    """Where PEFT raises, or leaves tensors of the file unused, we refuse, and `verify` says what it can without a base."""
+    wrap(llama, folder, target_modules=LINEARS)
+    base, adapter, out = folder + "/base", folder + "/adapter", folder + "/x"
+    path = adapter + "/adapter_config.json"
+    config = json.load(open(path))
+    assert judged(base, adapter) == 14
+    cases = [({"target_modules": ["q_proj"]}, 2, "does not target", 1), ({"target_modules": []}, None, "does not target", 1),
+             ({"target_modules": ["nope"]}, None, "does not target", 1), ({"exclude_modules": ["q_proj"]}, 12, "does not target", 1),
+             ({"layers_to_transform": [0]}, 7, "does not target", 1), ({"layers_to_transform": 0}, 7, "does not target", 1),
+             ({"layers_to_transform": [0], "layers_pattern": "layers"}, 7, "does not target", 1),
+             ({"modules_to_save": ["lm_head"]}, None, "modules_to_save", 1),
+             ({"modules_to_save": ["mlp"]}, None, "does not target", 1),
+             ({"trainable_token_indices": [1]}, None, "trainable_token_indices", 1),
+             ({"lora_bias": True}, None, "lora_bias", 1), ({"bias": "some"}, None, "bias", 1),
+             ({"lora_alpha": 0}, 0, "lora_alpha is 0", 0), ({"r": -1}, None, "r is no positive", 1),
+             ({"peft_type": None}, None, "peft_type", 1)]
+    for change, wanted, message, status in cases:
+        with open(path, "w") as file:
+            json.dump({**config, **change}, file)
+        assert judged(base, adapter) == wanted, change
+        failed = refused(base, adapter, out)
+        assert message in failed, (change, failed)
+        ckpt("verify", adapter, status=status)
+    for change in {"target_modules": ["model.layers.0.mlp.up_proj"] + LINEARS[:5] + ["layers.1.mlp.up_proj", "down_proj"]}, \
+            {"target_modules": r".*\.(self_attn|mlp)\..*_proj"}, {"target_modules": "ALL-linear"}, {"exclude_modules": ["proj"]}:
+        with open(path, "w") as file:
+            json.dump({**config, **change}, file)
+        assert judged(base, adapter) == 14, change
+        ckpt("hash", base, "--adapter", adapter)
+        ckpt("verify", adapter)
 
 
 def test_tied_embeddings(folder):
@@ -158,6 +206,38 @@ def fused(make, folder, parameters, **config):
     for name, tensor in wanted.items():
         gap = (merged[name] - tensor).abs().max().item()
         assert gap <= 1e-6 * tensor.abs().max().item(), (name, gap)
+
+
+def test_adapters_of_single_experts(folder):
+    """Saved before transformers 5, which holds experts together: PEFT converts them, our files have them apart."""
+    torch.manual_seed(1)
+    mixtral().save_pretrained(folder + "/base")
+    before = load_file(folder + "/base/model.safetensors")
+    for n, targets in enumerate((["q_proj", "w1", "w2", "w3"], ["gate", "w2", "q_proj"])):
+        factors = {}
+        for name, tensor in before.items():
+            if name.removesuffix(".weight").split(".")[-1] in targets:
+                module = "base_model.model." + name.removesuffix("weight")
+                factors[module + "lora_A.weight"] = torch.randn(3, tensor.shape[1]) * 0.1
+                factors[module + "lora_B.weight"] = torch.randn(tensor.shape[0], 3) * 0.1
+        adapter = f"{folder}/adapter{n}"
+        os.makedirs(adapter)
+        save_file(factors, adapter + "/adapter_model.safetensors")
+        with open(adapter + "/adapter_config.json", "w") as file:
+            json.dump({"peft_type": "LORA", "r": 3, "lora_alpha": 6, "target_modules": targets, "task_type": "CAUSAL_LM"}, file)
+        ckpt("merge", folder + "/base", "--adapter", adapter, "-o", adapter + ".safetensors")
+        merged = peft.PeftModel.from_pretrained(hf.MixtralForCausalLM.from_pretrained(folder + "/base"), adapter)
+        merged.merge_and_unload().save_pretrained(adapter + "-peft")
+        found, wanted = load_file(adapter + ".safetensors"), load_file(adapter + "-peft/model.safetensors")
+        assert sum(not torch.equal(wanted[name], before[name]) for name in wanted) == len(factors) // 2
+        for name, tensor in wanted.items():
+            assert (found[name] - tensor).abs().max() <= 1e-6 * tensor.abs().max(), name
+        state = {name: tensor.clone() for name, tensor in hf.MixtralForCausalLM.from_pretrained(folder + "/base").state_dict().items()}
+        os.makedirs(f"{folder}/fused{n}")
+        save_file(state, f"{folder}/fused{n}/model.safetensors", metadata={"format": "pt"})
+        hf.MixtralConfig.from_pretrained(folder + "/base").save_pretrained(f"{folder}/fused{n}")
+        failed = refused(f"{folder}/fused{n}", adapter, folder + "/x")
+        assert "block_sparse_moe.experts.0.w" in failed, failed
 
 
 def make_again(make):
@@ -286,24 +366,49 @@ def test_what_peft_calls_otherwise_is_refused(folder):
         assert name in failed, failed
 
 
-def test_pissa_that_was_converted(folder):
+def test_initializations_that_were_converted(folder):
     torch.manual_seed(1)
     llama().save_pretrained(folder + "/base")
-    model = hf.LlamaForCausalLM.from_pretrained(folder + "/base")
-    wrapped = peft.get_peft_model(model, peft.LoraConfig(r=4, target_modules=["q_proj"], init_lora_weights="pissa"))
-    wrapped.peft_config["default"].init_lora_weights = True
-    wrapped.save_pretrained(folder + "/before")
-    wrapped.peft_config["default"].init_lora_weights = "pissa"
-    for name, parameter in wrapped.named_parameters():
-        if "lora_" in name:
-            parameter.data.add_(torch.randn_like(parameter) * 0.1)
-    wrapped.eval()
-    wanted = logits(wrapped)
-    wrapped.save_pretrained(folder + "/adapter", path_initial_model_for_weight_conversion=folder + "/before")
-    assert json.load(open(folder + "/adapter/adapter_config.json"))["r"] == 8
-    ckpt("merge", folder + "/base", "--adapter", folder + "/adapter", "-o", folder + "/merged")
-    merged = hf.LlamaForCausalLM.from_pretrained(folder + "/merged").eval()
-    assert (logits(merged) - wanted).abs().max() < 1e-5
+    for how in "pissa", "olora":
+        model = hf.LlamaForCausalLM.from_pretrained(folder + "/base")
+        wrapped = peft.get_peft_model(model, peft.LoraConfig(r=4, target_modules=["q_proj"], init_lora_weights=how))
+        wrapped.peft_config["default"].init_lora_weights = True
+        wrapped.save_pretrained(f"{folder}/{how}-before")
+        wrapped.peft_config["default"].init_lora_weights = how
+        for name, parameter in wrapped.named_parameters():
+            if "lora_" in name:
+                parameter.data.add_(torch.randn_like(parameter) * 0.1)
+        wrapped.eval()
+        adapter = f"{folder}/{how}"
+        wanted = logits(wrapped)
+        wrapped.save_pretrained(adapter, path_initial_model_for_weight_conversion=f"{folder}/{how}-before")
+        assert json.load(open(adapter + "/adapter_config.json"))["r"] == 8
+        ckpt("merge", folder + "/base", "--adapter", adapter, "-o", adapter + "-merged")
+        merged = hf.LlamaForCausalLM.from_pretrained(adapter + "-merged").eval()
+        assert (logits(merged) - wanted).abs().max() < 1e-5, how
+
+
+def test_peft_takes_what_extract_lora_makes(folder):
+    """Factors and whole tensors, and an adapter of whole tensors alone."""
+    torch.manual_seed(1)
+    model = llama()
+    model.save_pretrained(folder + "/base")
+    model.lm_head.weight.data.add_(0.1)
+    model.model.norm.weight.data.add_(0.1)
+    for name in "whole", "both":
+        if name == "both":
+            model.model.layers[1].mlp.up_proj.weight.data.add_(torch.randn(48, 1) @ torch.randn(1, 32) * 0.1)
+        at = f"{folder}/{name}"
+        model.save_pretrained(at)
+        ckpt("extract-lora", "--base", folder + "/base", "--tuned", at, "--rank", 1, "-o", at + "-lora")
+        ckpt("verify", at + "-lora")
+        merged = peft.PeftModel.from_pretrained(hf.LlamaForCausalLM.from_pretrained(folder + "/base"), at + "-lora")
+        merged = merged.merge_and_unload().state_dict()
+        for key, tensor in model.state_dict().items():
+            assert (merged[key] - tensor).abs().max() < 1e-6, (name, key)
+        ckpt("merge", folder + "/base", "--adapter", at + "-lora", "-o", at + ".safetensors")
+        for key, tensor in load_file(at + ".safetensors").items():
+            assert (merged[key] - tensor).abs().max() < 1e-6, (name, key)
 
 
 def test_a_base_of_blocks_is_what_its_values_are(folder):

@@ -27,11 +27,11 @@ typedef struct job {
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
 
-static ckpt_status read_options(ckpt_extract_options *out, const ckpt_args *args, ckpt_error *err) {
+static ckpt_status read_options(ckpt_extract_options *out, ckpt_args *args, ckpt_error *err) {
   const bool has_rank = ckpt_args_has(args, "rank"), has_energy = ckpt_args_has(args, "energy");
   if (has_rank == has_energy) return ckpt_args_fail(args, err, "one of --rank and --energy is needed");
   *out = (ckpt_extract_options){.rank = ckpt_args_size(args, "rank", 0), .energy = ckpt_args_number(args, "energy", 0)};
-  return CKPT_OK;
+  return ckpt_args_texts(&out->exclude, args, "exclude", err);
 }
 
 static ckpt_status open_all(job *j, ckpt_error *err) {

@@ -27,38 +27,22 @@ static int by_digest(const void *x, const void *y) {
   return a->request < b->request ? -1 : a->request > b->request;
 }
 
-/* The norm of what an update adds is zero: where all are so, the adapter was not trained, or was saved wrong. */
-static bool is_output(const ckpt_tensor *tensor) {
-  ckpt_adapter_name name;
-  return ckpt_adapter_name_parse(&name, tensor->name, NULL) == CKPT_OK && name.part == CKPT_ADAPTER_OUTPUT;
-}
-
-static ckpt_status check_values(const ckpt_opened_adapter *adapter, const ckpt_stats *const *stats, bool allow_noop,
-                                ckpt_error *err) {
+static ckpt_status check_values(ckpt_opened_adapter *adapter, const ckpt_stats *const *stats, ckpt_error *err) {
   const ckpt_index *index = adapter->index;
-  bool is_noop = adapter->scale != 0;
-  size_t n_outputs = 0;
+  adapter->is_zero = calloc(ckpt_index_count(index) + 1, sizeof *adapter->is_zero);
+  CKPT_TRY_ALLOC(adapter->is_zero, err);
   for (size_t i = 0; i < ckpt_index_count(index); i++) {
-    const ckpt_tensor *tensor = ckpt_index_at(index, i);
     if (stats[i]->n_nan != 0 || stats[i]->n_inf != 0)
-      return ckpt_fail(err, CKPT_EVALUE, index->path, tensor->name,
+      return ckpt_fail(err, CKPT_EVALUE, index->path, ckpt_index_at(index, i)->name,
                        "%llu values are NaN and %llu infinite: nothing can be merged with them",
                        (unsigned long long)stats[i]->n_nan, (unsigned long long)stats[i]->n_inf);
-    if (is_output(tensor))
-      n_outputs++, is_noop = is_noop && stats[i]->n_zero == stats[i]->n;
-    else
-      is_noop = is_noop && strstr(tensor->name, ".lora_") != NULL && strstr(tensor->name, "magnitude") == NULL;
+    adapter->is_zero[i] = stats[i]->n_zero == stats[i]->n;
   }
-  if (!is_noop || n_outputs == 0 || allow_noop) return CKPT_OK;
-  return ckpt_advise(ckpt_fail(err, CKPT_EVALUE, index->path, NULL,
-                               "every lora_B is zero (%zu): the merged model would be the base, as if it was never "
-                               "trained",
-                               n_outputs),
-                     err, "%allow_noop merges it");
+  return CKPT_OK;
 }
 
 /* One more read of the adapter, which is small. */
-static ckpt_status look_at_values(const ckpt_opened_adapter *adapter, bool allow_noop, ckpt_error *err) {
+static ckpt_status look_at_values(ckpt_opened_adapter *adapter, ckpt_error *err) {
   const size_t n = ckpt_index_count(adapter->index);
   const ckpt_run_options run = {.struct_size = sizeof run};
   const ckpt_stats **stats = calloc(n, sizeof *stats);
@@ -70,7 +54,7 @@ static ckpt_status look_at_values(const ckpt_opened_adapter *adapter, bool allow
   for (size_t i = 0; i < n; i++)
     CKPT_TRY_GOTO(ckpt_stats_add(plan, adapter->index, ckpt_index_at(adapter->index, i), &stats[i], err));
   CKPT_TRY_GOTO(ckpt_plan_run(plan, &run, err));
-  status = check_values(adapter, stats, allow_noop, err);
+  status = check_values(adapter, stats, err);
 done:
   ckpt_plan_free(plan);
   free(stats);
@@ -120,7 +104,7 @@ static ckpt_status open_one(ckpt_adapters *all, const ckpt_adapter_request *requ
   if (ckpt_index_count(out->index) == 0) return ckpt_fail(err, CKPT_EFORMAT, out->index->path, NULL, "no tensors");
   if (out->opened != NULL) CKPT_TRY(ckpt_hash(out->index, &hash, &out->digest, err));
   CKPT_TRY(read_base(out, err));
-  return look_at_values(out, all->options.allow_noop, err);
+  return look_at_values(out, err);
 }
 
 /* The last component of a path or a name of the hub. */
@@ -161,14 +145,24 @@ static ckpt_status note_base(ckpt_adapters *all, const ckpt_opened_adapter *adap
                              adapter->index->path, recorded);
 }
 
+/* PEFT takes its own list for the family then, which may be shorter. */
+static ckpt_status note_targets(ckpt_adapters *all, const ckpt_opened_adapter *adapter, ckpt_error *err) {
+  const ckpt_peft *peft = &adapter->peft;
+  if (peft->targets.is_said || peft->parameters.is_said) return CKPT_OK;
+  return ckpt_adapters_doubt(all, err, "%s: target_modules is not set, so every module with factors is merged",
+                             peft->path);
+}
+
 static ckpt_status find_changes(ckpt_adapters *all, ckpt_error *err) {
   CKPT_TRY(ckpt_adapters_find_head(all, err));
   for (uint32_t i = 0; i < all->n; i++) {
     CKPT_TRY(note_base(all, &all->list[i], err));
+    CKPT_TRY(note_targets(all, &all->list[i], err));
     CKPT_TRY(ckpt_changes_collect(all, i, err));
   }
   CKPT_TRY(ckpt_changes_settle(all, err));
   CKPT_TRY(ckpt_changes_orient(all, err));
+  for (uint32_t i = 0; i < all->n; i++) CKPT_TRY(ckpt_changes_check_noop(all, i, err));
   CKPT_TRY(ckpt_changes_check_pairs(all, err));
   for (uint32_t i = 0; i < all->n; i++) CKPT_TRY(ckpt_changes_check_targets(all, i, err));
   CKPT_TRY(ckpt_changes_untie(all, err));
@@ -215,6 +209,7 @@ void ckpt_adapters_free(ckpt_adapters *adapters) {
   if (adapters == NULL) return;
   for (uint32_t i = 0; i < adapters->n; i++) {
     ckpt_peft_free(&adapters->list[i].peft);
+    free(adapters->list[i].is_zero);
     ckpt_index_free(adapters->list[i].opened);
     ckpt_index_free(adapters->list[i].under);
   }

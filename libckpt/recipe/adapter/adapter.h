@@ -24,8 +24,8 @@ typedef struct ckpt_adapter_options {
   /* Weights that are tied, input embedding and output head, and that would not change in the same way: "keep" (NULL
    * too) fails, with "untie" they become two tensors and the config says so. "error" fails wherever one changes. */
   const char *tied;
-  bool allow_noop;    /* an adapter may change nothing: every B is zero */
-  bool allow_partial; /* modules that the config targets may lack an update */
+  bool allow_noop;    /* an adapter may change nothing: its scale or alpha is 0, or every B is zero */
+  bool allow_partial; /* modules that the config names may lack tensors */
   const ckpt_index
       *first; /* the only adapter, opened, which outlives them, and has no digest; NULL: its path is opened */
 } ckpt_adapter_options;

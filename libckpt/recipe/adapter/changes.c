@@ -40,6 +40,7 @@ ckpt_status ckpt_change_add(ckpt_change **out, ckpt_adapters *all, const ckpt_ch
   CKPT_TRY(ckpt_grow(&all->changes, all->n_changes, &all->capacity, sizeof *all->changes, err));
   *out = &all->changes[all->n_changes++];
   **out = *change;
+  if (all->is_given != NULL && change->base != NULL) all->is_given[change->base - all->base->tensors] = true;
   return CKPT_OK;
 }
 

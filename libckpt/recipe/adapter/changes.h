@@ -34,6 +34,7 @@ typedef struct ckpt_opened_adapter {
   ckpt_peft peft;
   ckpt_digest digest, base;
   bool has_base; /* its base's digest is known */
+  bool *is_zero; /* for each tensor of the index */
   double scale;
 } ckpt_opened_adapter;
 
@@ -50,6 +51,7 @@ struct ckpt_adapters {
   uint32_t n;
   ckpt_change *changes; /* by tensor of the base, then name, then adapter */
   uint32_t n_changes, capacity;
+  bool *is_given;          /* while one adapter is looked at: which tensors of the base it has something for */
   const char *prefix;      /* that PEFT's paths have before the base's names; NULL: none */
   ckpt_adapter_place head; /* tensor NULL: no family without a row ties one */
   uint64_t n_vocabulary;   /* rows of the merged model's embedding, where the base has others; else 0 */
@@ -142,5 +144,16 @@ ckpt_status ckpt_adapters_carry_tokenizer(ckpt_index *merged, const ckpt_adapter
 
 /* Modules that the adapter's config targets, and that got no update: ENOTFOUND unless they may lack it (targets.c). */
 ckpt_status ckpt_changes_check_targets(const ckpt_adapters *all, uint32_t number, ckpt_error *err);
+
+/* Refuses a pair of factors of a module that the config does not target. wrapper: a module that holds this one, whose
+ * name counts too; or NULL (targets.c). */
+ckpt_status ckpt_change_check_target(ckpt_adapters *all, const ckpt_change *pair, const char *wrapper, ckpt_error *err);
+
+/* What the config says is saved whole, or in rows, and is not there: as above. The changes of this adapter are those
+ * from `first` on (targets.c). */
+ckpt_status ckpt_changes_check_given(const ckpt_adapters *all, uint32_t number, uint32_t first, ckpt_error *err);
+
+/* EVALUE where an adapter changes nothing, unless it may (targets.c). */
+ckpt_status ckpt_changes_check_noop(const ckpt_adapters *all, uint32_t number, ckpt_error *err);
 
 #endif

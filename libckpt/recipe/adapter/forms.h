@@ -9,6 +9,7 @@
 #ifndef CKPT_RECIPE_ADAPTER_FORMS_H
 #define CKPT_RECIPE_ADAPTER_FORMS_H
 
+#include "libckpt/format/findings.h"
 #include "libckpt/index/index.h"
 
 #define CKPT_ADAPTER_ALPHA "adapter.lora.alpha"
@@ -41,6 +42,10 @@ ckpt_status ckpt_adapter_open_base(ckpt_index **out, const char **name, const ck
 
 /* The same path without opening it. */
 ckpt_status ckpt_adapter_base_path(const char **out, const ckpt_index *adapter, ckpt_arena *arena, ckpt_error *err);
+
+/* Checks a PEFT adapter without its base: what a merge would refuse of its config, and of tensors that contradict it,
+ * is a problem. Kinds of adapters that are not merged are unproven. ENOMEM, EIO. */
+ckpt_status ckpt_adapter_verify(ckpt_findings *findings, const ckpt_index *adapter, ckpt_error *err);
 
 /* ---- adapter_config.json ----------------------------------------------------------------------------------------- */
 

@@ -103,6 +103,7 @@ ckpt_status ckpt_adapter_name_parse(ckpt_adapter_name *out, const char *name, ck
       *at = '\0';
       out->n_below++;
     }
+    if ((at = strstr(out->module, ".base_layer.")) != NULL) out->n_wrapper = (size_t)(at - out->module);
     take_out(out->module, "base_layer.");
     out->part = rows[i].part;
     out->is_embedding = rows[i].is_embedding;

@@ -22,6 +22,7 @@ typedef struct ckpt_adapter_name {
   bool is_ignored;                /* a copy of what the base has: original_module */
   bool is_below;                  /* WHOLE: what the base is to an update, base_layer */
   uint32_t n_below;               /* how often base_layer ends the module's path: wrappers of parameters are nested */
+  size_t n_wrapper;               /* bytes of `module` before a base_layer in it: a module that holds this one; or 0 */
   char module[CKPT_ADAPTER_NAME]; /* path of the module, wrappers and PEFT's own prefix taken off */
   char wanted[CKPT_ADAPTER_NAME]; /* the base's tensor: `module`.weight or .bias, or the name as it is */
 } ckpt_adapter_name;

@@ -97,15 +97,27 @@ static ckpt_status read_rules(ckpt_peft_rule **rules, size_t *n, ckpt_peft *peft
   return CKPT_OK;
 }
 
+static ckpt_status check_bias(const ckpt_config *config, ckpt_error *err) {
+  static const char *const modes[] = {"none", "all", "lora_only"};
+  const char *bias;
+  if (!ckpt_config_text(config, "bias", &bias)) return CKPT_OK;
+  for (size_t i = 0; i < sizeof modes / sizeof *modes; i++)
+    if (strcmp(bias, modes[i]) == 0) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "bias is '%.60s': none, all or lora_only", bias);
+}
+
 static ckpt_status read_config(ckpt_peft *out, const ckpt_config *config, ckpt_error *err) {
   CKPT_TRY(check_kind(config, err));
   ckpt_config_bool(config, "use_rslora", &out->is_rslora);
   ckpt_config_bool(config, "use_dora", &out->is_dora);
+  ckpt_config_bool(config, "lora_bias", &out->has_bias);
   ckpt_config_bool(config, "fan_in_fan_out", &out->is_transposed);
   if (!ckpt_config_number(config, "r", &out->rank) || !(out->rank > 0))
     return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "r is no positive number");
   if (!ckpt_config_number(config, "lora_alpha", &out->alpha) || !isfinite(out->alpha))
     return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "lora_alpha is missing or no number");
+  CKPT_TRY(check_bias(config, err));
+  CKPT_TRY(ckpt_peft_read_modules(out, err));
   CKPT_TRY(read_rules(&out->ranks, &out->n_ranks, out, config, "rank_pattern", err));
   return read_rules(&out->alphas, &out->n_alphas, out, config, "alpha_pattern", err);
 }
@@ -142,6 +154,7 @@ ckpt_status ckpt_peft_read(ckpt_peft *out, const ckpt_index *adapter, ckpt_error
 void ckpt_peft_free(ckpt_peft *peft) {
   for (size_t i = 0; i < peft->n_ranks; i++) ckpt_pattern_free(peft->ranks[i].pattern);
   for (size_t i = 0; i < peft->n_alphas; i++) ckpt_pattern_free(peft->alphas[i].pattern);
+  ckpt_peft_free_modules(peft);
   free(peft->ranks);
   free(peft->alphas);
   ckpt_config_free(peft->config);
@@ -169,83 +182,4 @@ ckpt_status ckpt_peft_scale(ckpt_peft *peft, const char *module, uint64_t rank, 
                      stated, (unsigned long long)rank);
   *scale = alpha / (peft->is_rslora ? sqrt(stated) : stated);
   return CKPT_OK;
-}
-
-/* ---- modules that are saved whole, or in rows ---------------------------------------------------------------------
- */
-
-ckpt_status ckpt_peft_saves(bool *saves, const ckpt_peft *peft, const char *tensor, ckpt_error *err) {
-  static const char *const tasks[] = {"SEQ_CLS", "TOKEN_CLS", "QUESTION_ANS"};
-  static const char *const heads[] = {"classifier", "score", "qa_outputs"}; /* which PEFT saves for these tasks */
-  char module[CKPT_ADAPTER_NAME];
-  const char *leaf = strrchr(tensor, '.'), *name, *task;
-  (void)err;
-  *saves = false;
-  if (leaf == NULL || (size_t)(leaf - tensor) >= sizeof module) return CKPT_OK;
-  ckpt_c_snprintf(module, sizeof module, "%.*s", (int)(leaf - tensor), tensor);
-  for (size_t i = 0; !*saves && ckpt_config_item(peft->config, "modules_to_save", i, &name); i++) {
-    const char *at = strstr(module, name);
-    const size_t n = strlen(name);
-    *saves = at != NULL && n != 0 && (at == module || at[-1] == '.') && (at[n] == '\0' || at[n] == '.');
-  }
-  if (!ckpt_config_text(peft->config, "task_type", &task)) return CKPT_OK;
-  for (size_t i = 0; i < sizeof tasks / sizeof *tasks; i++)
-    for (size_t k = 0; strcmp(task, tasks[i]) == 0 && k < sizeof heads / sizeof *heads; k++)
-      *saves = *saves || ckpt_adapter_ends_with(module, heads[k]);
-  return CKPT_OK;
-}
-
-#define ROWS "trainable_token_indices"
-
-/* Item k of the rows of a module: of a list, which is the input embedding's, or of the module's entry. */
-static bool row_at(const ckpt_peft *peft, int64_t entry, size_t k, int64_t *row) {
-  char key[64];
-  if (entry >= 0) return ckpt_config_entry_int(peft->config, ROWS, (size_t)entry, k, row);
-  ckpt_c_snprintf(key, sizeof key, ROWS ".%zu", k);
-  return ckpt_config_int(peft->config, key, row);
-}
-
-static int by_row(const void *x, const void *y) {
-  const uint64_t a = *(const uint64_t *)x, b = *(const uint64_t *)y;
-  return a < b ? -1 : a > b;
-}
-
-static ckpt_status check_rows(const ckpt_peft *peft, const uint64_t *rows, size_t n, uint64_t n_rows, ckpt_error *err) {
-  uint64_t *sorted = reallocarray(NULL, n, sizeof *sorted);
-  CKPT_TRY_ALLOC(sorted, err);
-  memcpy(sorted, rows, n * sizeof *sorted);
-  qsort(sorted, n, sizeof *sorted, by_row);
-  ckpt_status status = CKPT_OK;
-  if (sorted[n - 1] >= n_rows)
-    status = ckpt_fail(err, CKPT_EFORMAT, peft->path, NULL, ROWS ": there is no row %llu (%llu rows)",
-                       (unsigned long long)sorted[n - 1], (unsigned long long)n_rows);
-  for (size_t i = 1; status == CKPT_OK && i < n; i++)
-    if (sorted[i] == sorted[i - 1])
-      status = ckpt_fail(err, CKPT_EFORMAT, peft->path, NULL, ROWS ": row %llu is there twice",
-                         (unsigned long long)sorted[i]);
-  free(sorted);
-  return status;
-}
-
-ckpt_status ckpt_peft_rows(uint64_t **out, size_t *n, const ckpt_peft *peft, const char *module, uint64_t n_rows,
-                           ckpt_error *err) {
-  const char *name;
-  double ignored;
-  int64_t entry = -1, row;
-  size_t capacity = 0;
-  *out = NULL;
-  *n = 0;
-  for (size_t i = 0; i < MAX_RULES && ckpt_config_entry(peft->config, ROWS, i, &name, &ignored); i++)
-    if (ckpt_adapter_ends_with(module, name)) entry = (int64_t)i;
-  while (row_at(peft, entry, *n, &row)) {
-    if (row < 0) return ckpt_fail(err, CKPT_EFORMAT, peft->path, NULL, ROWS ": there is no row %lld", (long long)row);
-    if (*n == capacity) {
-      uint64_t *grown = reallocarray(*out, capacity = capacity == 0 ? 64 : 2 * capacity, sizeof *grown);
-      CKPT_TRY_ALLOC(grown, err);
-      *out = grown;
-    }
-    (*out)[(*n)++] = (uint64_t)row;
-  }
-  if (*n == 0) return ckpt_fail(err, CKPT_EFORMAT, peft->path, NULL, ROWS " has no rows of '%s'", module);
-  return check_rows(peft, *out, *n, n_rows, err);
 }

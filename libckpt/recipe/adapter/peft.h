@@ -14,13 +14,23 @@ typedef struct ckpt_peft_rule {
   double value;
 } ckpt_peft_rule;
 
+/* Modules that a key of the config names: a list, or one expression for whole paths. */
+typedef struct ckpt_peft_names {
+  const char **names; /* sorted */
+  size_t n;
+  ckpt_pattern *pattern; /* or NULL */
+  bool is_said;          /* the key has a value */
+  bool is_all;           /* which is all-linear */
+} ckpt_peft_names;
+
 /* Zero, then ckpt_peft_read; released with ckpt_peft_free. */
 typedef struct ckpt_peft {
   const char *path; /* of the config, for messages; borrowed from the index */
-  bool is_rslora, is_dora, is_transposed;
+  bool is_rslora, is_dora, is_transposed, has_bias;
   double rank, alpha;
   ckpt_peft_rule *ranks, *alphas; /* the first that matches wins */
   size_t n_ranks, n_alphas;
+  ckpt_peft_names targets, excluded, saved, parameters;
   uint64_t n_steps;    /* that patterns may still take */
   ckpt_config *config; /* all that it says */
 } ckpt_peft;
@@ -37,16 +47,33 @@ ckpt_status ckpt_peft_config(ckpt_config **out, const char **path, const ckpt_in
  * factors, 0 where there are none; EFORMAT where the config has another. */
 ckpt_status ckpt_peft_scale(ckpt_peft *peft, const char *module, uint64_t rank, double *scale, ckpt_error *err);
 
-/* Whether the module of a tensor is one that the config saves whole: a head that the base may lack. */
-ckpt_status ckpt_peft_saves(bool *saves, const ckpt_peft *peft, const char *tensor, ckpt_error *err);
+/* Reads the names of modules into a config that is being read; ckpt_peft_read does. */
+ckpt_status ckpt_peft_read_modules(ckpt_peft *peft, ckpt_error *err);
+void ckpt_peft_free_modules(ckpt_peft *peft); /* ckpt_peft_free does */
+
+/* Whether modules_to_save names a module, or one that it lies in. */
+bool ckpt_peft_names_whole(const ckpt_peft *peft, const char *module);
+
+/* Whether the module of a tensor is one that the config saves whole, by name or for its task: the base may lack it. */
+bool ckpt_peft_saves(const ckpt_peft *peft, const char *tensor);
 
 /* The rows of a module's embedding that were trained alone, in their order; *n of them, which the caller frees.
  * EFORMAT: one is no row of n_rows, or twice there. */
 ckpt_status ckpt_peft_rows(uint64_t **out, size_t *n, const ckpt_peft *peft, const char *module, uint64_t n_rows,
                            ckpt_error *err);
 
+/* The i-th module of which the config says that rows were trained alone; NULL: the input embedding. False past the
+ * last. */
+bool ckpt_peft_rows_of(const ckpt_peft *peft, size_t i, const char **module);
+
 /* Whether the config targets a module, by the names, the expression or the layers that it has; *is_known is false
- * where it does not say by name. EINVAL, ELIMIT: an expression that cannot be taken. */
+ * where it does not say by name. ELIMIT: an expression takes too many steps; EUNSUPPORTED: layers_pattern. */
 ckpt_status ckpt_peft_targets(bool *targets, bool *is_known, ckpt_peft *peft, const char *module, ckpt_error *err);
+
+/* Whether the config takes a module out of what it targets. ELIMIT as above. */
+ckpt_status ckpt_peft_excludes(bool *excludes, ckpt_peft *peft, const char *module, ckpt_error *err);
+
+/* Whether target_parameters has the parameter `leaf` of a module; NULL: any parameter of it. */
+bool ckpt_peft_targets_parameter(const ckpt_peft *peft, const char *module, const char *leaf);
 
 #endif

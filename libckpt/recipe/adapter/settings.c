@@ -50,8 +50,10 @@ static json_t *list_others(const ckpt_adapter_settings *s, const ckpt_index *bas
   return others;
 }
 
-/* Each leaf once, or the paths of its modules. NULL: out of memory. */
+/* Each leaf once, or the paths of its modules. PEFT takes an adapter without factors by a name of its own. NULL: out of
+ * memory. */
 static json_t *list_targets(const ckpt_adapter_settings *s, const ckpt_index *base) {
+  if (s->n_modules == 0) return json_string("dummy-target-modules");
   json_t *others = list_others(s, base), *seen = json_object(), *list = json_array();
   bool is_full = others == NULL || seen == NULL;
   for (size_t i = 0; i < s->n_modules && !is_full; i++) {

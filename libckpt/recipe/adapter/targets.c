@@ -1,73 +1,11 @@
-/* targets.c - which modules an adapter's config targets, so that an adapter that lost some of its tensors is noticed.
- * Source: PEFT's check_target_module_exists. Modules of the base are its matrices' names without `.weight`. */
-#include <stdio.h>
-#include <stdlib.h>
+/* targets.c - an adapter against what its config says of the base's modules: that all it targets has factors, and
+ * nothing else has. Modules of the base are its matrices' names without `.weight`. See changes.h. */
 #include <string.h>
 
 #include "libckpt/base/error.h"
 #include "libckpt/base/text.h"
 #include "libckpt/index/arch.h"
 #include "libckpt/recipe/adapter/changes.h"
-
-/* Whether a list of the config has an entry that a module's path ends with; one text is an expression. */
-static ckpt_status in_list(bool *is_in, ckpt_peft *peft, const char *key, const char *module, ckpt_error *err) {
-  const char *text;
-  *is_in = false;
-  for (size_t i = 0; !*is_in && ckpt_config_item(peft->config, key, i, &text); i++)
-    *is_in = ckpt_adapter_ends_with(module, text);
-  if (!ckpt_config_text(peft->config, key, &text)) return CKPT_OK;
-  ckpt_pattern *pattern;
-  char *expression = NULL;
-  if (asprintf(&expression, "^(?:%s)$", text) < 0) return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
-  ckpt_status status = ckpt_pattern_new_search(&pattern, expression, text, 0, &peft->n_steps, err);
-  free(expression);
-  CKPT_TRY(ckpt_fail_at(status, err, peft->path, NULL));
-  status = ckpt_fail_at(ckpt_pattern_match(pattern, module, is_in, err), err, peft->path, NULL);
-  ckpt_pattern_free(pattern);
-  return status;
-}
-
-/* The first number in a path that at least two components and a dot come before; -1: none. */
-static int64_t layer_of(const char *module) {
-  int n_before = 0;
-  for (const char *at = module; at != NULL; at = strchr(at, '.'), at = at == NULL ? NULL : at + 1, n_before++) {
-    const size_t n = strspn(at, "0123456789");
-    if (n != 0 && n < 10 && at[n] == '.' && n_before >= 2) return strtol(at, NULL, 10);
-  }
-  return -1;
-}
-
-/* Whether the layers that the config is for have the module's; *is_known: whether it says so by their numbers. */
-static bool in_layers(const ckpt_peft *peft, const char *module, bool *is_known) {
-  int64_t layer;
-  *is_known = !ckpt_config_has(peft->config, "layers_pattern");
-  if (!ckpt_config_has(peft->config, "layers_to_transform")) {
-    *is_known = true;
-    return true;
-  }
-  if (ckpt_config_int(peft->config, "layers_to_transform", &layer)) return layer_of(module) == layer;
-  char key[64];
-  for (size_t i = 0;; i++) {
-    ckpt_c_snprintf(key, sizeof key, "layers_to_transform.%zu", i);
-    if (!ckpt_config_int(peft->config, key, &layer)) return i == 0;
-    if (layer_of(module) == layer) return true;
-  }
-}
-
-ckpt_status ckpt_peft_targets(bool *targets, bool *is_known, ckpt_peft *peft, const char *module, ckpt_error *err) {
-  const char *text;
-  bool is_excluded, has_text = ckpt_config_text(peft->config, "target_modules", &text);
-  *targets = false;
-  *is_known = has_text || ckpt_config_item(peft->config, "target_modules", 0, &text);
-  if (has_text && strcmp(text, "all-linear") == 0) *is_known = false;
-  if (!*is_known) return CKPT_OK;
-  CKPT_TRY(in_list(&is_excluded, peft, "exclude_modules", module, err));
-  if (!is_excluded) CKPT_TRY(in_list(&is_excluded, peft, "modules_to_save", module, err));
-  if (is_excluded) return CKPT_OK;
-  CKPT_TRY(in_list(targets, peft, "target_modules", module, err));
-  if (*targets && !has_text) *targets = in_layers(peft, module, is_known);
-  return CKPT_OK;
-}
 
 /* ---- what lacks an update ---------------------------------------------------------------------------------------- */
 
@@ -101,19 +39,37 @@ bool ckpt_adapter_is_linear(const ckpt_index *base, const ckpt_tensor *tensor) {
   return true;
 }
 
+static const ckpt_arch *family_of(const ckpt_adapters *all) {
+  return all->base->architecture != NULL ? ckpt_arch_find(all->base->architecture) : NULL;
+}
+
 /* Whether the config targets a module, which has the matrix; as ckpt_peft_targets. */
 static ckpt_status targets(bool *is_target, bool *is_known, const ckpt_adapters *all, ckpt_peft *peft,
                            const char *module, const ckpt_tensor *tensor, ckpt_error *err) {
-  const ckpt_arch *arch = all->base->architecture != NULL ? ckpt_arch_find(all->base->architecture) : NULL;
-  const char *text;
-  bool is_excluded, is_saved;
-  if (arch == NULL || !ckpt_config_text(peft->config, "target_modules", &text) || strcmp(text, "all-linear") != 0)
-    return ckpt_peft_targets(is_target, is_known, peft, module, err);
+  const ckpt_arch *arch = family_of(all);
+  bool is_excluded;
+  if (arch == NULL || !peft->targets.is_all) return ckpt_peft_targets(is_target, is_known, peft, module, err);
   *is_known = true;
-  CKPT_TRY(in_list(&is_excluded, peft, "exclude_modules", module, err));
-  CKPT_TRY(in_list(&is_saved, peft, "modules_to_save", module, err));
-  *is_target = !is_excluded && !is_saved && is_linear(arch, tensor);
+  CKPT_TRY(ckpt_peft_excludes(&is_excluded, peft, module, err));
+  *is_target = !is_excluded && is_linear(arch, tensor);
   return CKPT_OK;
+}
+
+/* The module of a tensor: its name without what follows the last dot. False where it has none. */
+static bool module_of(char module[CKPT_ADAPTER_NAME], const char *name) {
+  const char *dot = strrchr(name, '.');
+  if (dot == NULL || (size_t)(dot - name) >= CKPT_ADAPTER_NAME) return false;
+  ckpt_c_snprintf(module, CKPT_ADAPTER_NAME, "%.*s", (int)(dot - name), name);
+  return true;
+}
+
+static ckpt_status refuse_missing(const ckpt_adapters *all, uint32_t number, const ckpt_name_list *missing,
+                                  const char *key, ckpt_error *err) {
+  if (missing->n == 0) return CKPT_OK;
+  return ckpt_advise(ckpt_fail(err, CKPT_ENOTFOUND, all->list[number].index->path, NULL,
+                               "%zu module%s that %s names %s no tensors here: %s", missing->n, ckpt_plural(missing->n),
+                               key, missing->n == 1 ? "has" : "have", missing->text),
+                     err, "%allow_partial merges what is there");
 }
 
 ckpt_status ckpt_changes_check_targets(const ckpt_adapters *all, uint32_t number, ckpt_error *err) {
@@ -122,19 +78,142 @@ ckpt_status ckpt_changes_check_targets(const ckpt_adapters *all, uint32_t number
   if (all->options.allow_partial || all->list[number].scale == 0) return CKPT_OK;
   for (uint32_t i = 0; i < all->base->n_tensors; i++) {
     const ckpt_tensor *tensor = &all->base->tensors[i];
-    const size_t n = strlen(tensor->name), n_leaf = sizeof ".weight" - 1;
     char module[CKPT_ADAPTER_NAME];
     bool is_target, is_known;
-    if (tensor->rank < 2 || n <= n_leaf || n - n_leaf >= sizeof module || !ckpt_text_ends(tensor->name, ".weight"))
-      continue;
-    ckpt_c_snprintf(module, sizeof module, "%.*s", (int)(n - n_leaf), tensor->name);
+    if (tensor->rank < 2 || !ckpt_text_ends(tensor->name, ".weight") || !module_of(module, tensor->name)) continue;
     CKPT_TRY(targets(&is_target, &is_known, all, peft, module, tensor, err));
     if (!is_known) return CKPT_OK;
     if (is_target && !is_changed(all, number, tensor)) ckpt_name_list_add(&missing, module);
   }
-  if (missing.n == 0) return CKPT_OK;
-  return ckpt_advise(ckpt_fail(err, CKPT_ENOTFOUND, all->list[number].index->path, NULL,
-                               "%zu module%s that target_modules names %s no tensors here: %s", missing.n,
-                               ckpt_plural(missing.n), missing.n == 1 ? "has" : "have", missing.text),
-                     err, "%allow_partial merges what is there");
+  return refuse_missing(all, number, &missing, "target_modules", err);
+}
+
+/* ---- factors that PEFT would not use ----------------------------------------------------------------------------- */
+
+/* Whether the config targets the matrix under one of its names, as modules that ensure_weight_tying ties do. */
+static ckpt_status targets_any(bool *is_target, bool *is_known, const ckpt_adapters *all, ckpt_peft *peft,
+                               const ckpt_change *pair, ckpt_error *err) {
+  const char *const *alias = pair->base->aliases;
+  char module[CKPT_ADAPTER_NAME];
+  bool is_tied = false;
+  CKPT_TRY(targets(is_target, is_known, all, peft, pair->module, pair->base, err));
+  if (*is_target || !*is_known) return CKPT_OK;
+  if (module_of(module, pair->name)) CKPT_TRY(targets(is_target, is_known, all, peft, module, pair->base, err));
+  ckpt_config_bool(peft->config, "ensure_weight_tying", &is_tied);
+  if (*is_target || !is_tied) return CKPT_OK;
+  if (module_of(module, pair->base->name)) CKPT_TRY(targets(is_target, is_known, all, peft, module, pair->base, err));
+  for (; !*is_target && alias != NULL && *alias != NULL; alias++)
+    if (module_of(module, *alias)) CKPT_TRY(targets(is_target, is_known, all, peft, module, pair->base, err));
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_change_check_target(ckpt_adapters *all, const ckpt_change *pair, const char *wrapper,
+                                     ckpt_error *err) {
+  ckpt_peft *peft = &all->list[pair->adapter].peft;
+  const char *leaf = strrchr(pair->name, '.');
+  bool is_target, is_known;
+  if (ckpt_peft_targets_parameter(peft, pair->module, leaf == NULL ? pair->name : leaf + 1)) return CKPT_OK;
+  CKPT_TRY(targets_any(&is_target, &is_known, all, peft, pair, err));
+  if (!is_target && is_known && wrapper != NULL)
+    CKPT_TRY(targets(&is_target, &is_known, all, peft, wrapper, pair->base, err));
+  if (is_target || !is_known) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL,
+                   "the config does not target '%s' (target_modules), and so PEFT would not use this", pair->module);
+}
+
+/* ---- what is saved whole or in rows ------------------------------------------------------------------------------ */
+
+/* Whether modules_to_save names the module of a tensor of the base. */
+static bool is_whole(const ckpt_peft *peft, const char *name) {
+  char module[CKPT_ADAPTER_NAME];
+  return module_of(module, name) && ckpt_peft_names_whole(peft, module);
+}
+
+static bool is_row(const char *name, const char *wanted) {
+  char module[CKPT_ADAPTER_NAME];
+  return ckpt_text_ends(name, ".weight") && module_of(module, name) && ckpt_adapter_ends_with(module, wanted);
+}
+
+/* Whether one of a tensor's names is meant: by modules_to_save, or (wanted) as a module of rows. */
+static bool is_meant(const ckpt_peft *peft, const ckpt_tensor *tensor, const char *wanted) {
+  bool is = wanted == NULL ? is_whole(peft, tensor->name) : is_row(tensor->name, wanted);
+  for (const char *const *alias = tensor->aliases; !is && alias != NULL && *alias != NULL; alias++)
+    is = wanted == NULL ? is_whole(peft, *alias) : is_row(*alias, wanted);
+  return is;
+}
+
+static ckpt_status check_saved(const ckpt_adapters *all, uint32_t number, uint32_t first, ckpt_error *err) {
+  const ckpt_peft *peft = &all->list[number].peft;
+  ckpt_name_list missing = {.n = 0};
+  bool is_anywhere = false;
+  if (peft->saved.n == 0) return CKPT_OK;
+  for (uint32_t i = 0; i < all->base->n_tensors; i++) {
+    const ckpt_tensor *tensor = &all->base->tensors[i];
+    if (tensor->role != CKPT_ROLE_PARAMETER || !is_meant(peft, tensor, NULL)) continue;
+    is_anywhere = true;
+    if (!all->is_given[i]) ckpt_name_list_add(&missing, tensor->name);
+  }
+  for (uint32_t i = first; i < all->n_changes; i++) is_anywhere = is_anywhere || is_whole(peft, all->changes[i].name);
+  for (size_t i = 0; !is_anywhere && i < peft->saved.n; i++) ckpt_name_list_add(&missing, peft->saved.names[i]);
+  return refuse_missing(all, number, &missing, "modules_to_save", err);
+}
+
+static ckpt_status check_rows(const ckpt_adapters *all, uint32_t number, uint32_t first, ckpt_error *err) {
+  const ckpt_peft *peft = &all->list[number].peft;
+  ckpt_name_list missing = {.n = 0};
+  const char *module;
+  for (size_t i = 0; ckpt_peft_rows_of(peft, i, &module); i++) {
+    bool is_there = false;
+    for (uint32_t k = first; k < all->n_changes; k++) {
+      const ckpt_change *c = &all->changes[k];
+      is_there = is_there || (c->rows != NULL && (module == NULL || ckpt_adapter_ends_with(c->module, module)));
+    }
+    for (uint32_t k = 0; !is_there && module != NULL && k < all->base->n_tensors; k++)
+      is_there = all->is_given[k] && is_meant(peft, &all->base->tensors[k], module);
+    if (!is_there) ckpt_name_list_add(&missing, module == NULL ? "the input embedding" : module);
+  }
+  return refuse_missing(all, number, &missing, "trainable_token_indices", err);
+}
+
+ckpt_status ckpt_changes_check_given(const ckpt_adapters *all, uint32_t number, uint32_t first, ckpt_error *err) {
+  if (all->options.allow_partial) return CKPT_OK;
+  CKPT_TRY(check_saved(all, number, first, err));
+  return check_rows(all, number, first, err);
+}
+
+/* ---- what changes nothing ---------------------------------------------------------------------------------------- */
+
+static bool is_zero(const ckpt_opened_adapter *adapter, const ckpt_tensor *tensor) {
+  return adapter->is_zero[tensor - adapter->index->tensors];
+}
+
+static bool has_effect(const ckpt_opened_adapter *adapter, const ckpt_change *c) {
+  if (c->whole != NULL || c->rows != NULL || c->magnitude != NULL) return true;
+  if (c->scale == 0) return false;
+  if (c->bias != NULL && !is_zero(adapter, c->bias)) return true;
+  return c->input != NULL && !is_zero(adapter, c->output) && !is_zero(adapter, c->input);
+}
+
+ckpt_status ckpt_changes_check_noop(const ckpt_adapters *all, uint32_t number, ckpt_error *err) {
+  const ckpt_opened_adapter *adapter = &all->list[number];
+  size_t n = 0, n_unscaled = 0, n_zero = 0;
+  const char *why = "what it has the base has already";
+  if (all->options.allow_noop) return CKPT_OK;
+  for (uint32_t i = 0; i < all->n_changes; i++) {
+    const ckpt_change *c = &all->changes[i];
+    if (c->adapter != number) continue;
+    if (has_effect(adapter, c)) return CKPT_OK;
+    n++;
+    n_unscaled += c->scale == 0;
+    n_zero += c->output != NULL && is_zero(adapter, c->output);
+  }
+  if (adapter->scale == 0)
+    why = "its scale is 0";
+  else if (n != 0 && n_unscaled == n)
+    why = "lora_alpha is 0";
+  else if (n != 0)
+    why = n_zero == n ? "every lora_B is zero, as if it was never trained" : "every lora_A or lora_B is zero";
+  return ckpt_advise(
+      ckpt_fail(err, CKPT_EVALUE, adapter->index->path, NULL, "%s: the merged model would be the base", why), err,
+      "%allow_noop merges it");
 }

@@ -22,6 +22,7 @@
 #include "libckpt/recipe/extract/items.h"
 #include "libckpt/recipe/extract/jacobi.h"
 #include "libckpt/recipe/extract/svd.h"
+#include "libckpt/recipe/select/select.h"
 #include "libckpt/run/run.h"
 
 typedef unsigned long long ull;
@@ -96,20 +97,44 @@ static ckpt_status refuse_missing(const ckpt_index *in, const ckpt_index *has, c
   return ckpt_fail(err, CKPT_EDIFFERENT, ckpt_index_file_of(has, tensor), tensor->name, "is missing in %s", in->path);
 }
 
-static ckpt_status pair_all(ckpt_extraction *x, ckpt_error *err) {
+/* Whether a tensor takes part: a parameter that no pattern leaves out. */
+static ckpt_status takes_part(bool *takes, ckpt_extraction *x, ckpt_selection *selection, const ckpt_tensor *tensor,
+                              ckpt_error *err) {
+  ckpt_selected selected;
+  CKPT_TRY(ckpt_selection_take(selection, tensor, &x->arena, &selected, err));
+  *takes = selected.name != NULL && is_compared(tensor);
+  return CKPT_OK;
+}
+
+static ckpt_status pair_all(ckpt_extraction *x, ckpt_selection *selection, ckpt_error *err) {
   const ckpt_index *base = x->base, *tuned = x->tuned;
+  bool takes;
+  CKPT_TRY(ckpt_selection_refuse_unread(selection, base, false, err));
+  CKPT_TRY(ckpt_selection_refuse_unread(selection, tuned, false, err));
   x->items = ckpt_arena_array(&x->arena, (size_t)tuned->n_tensors + 1, sizeof *x->items);
   CKPT_TRY_ALLOC(x->items, err);
   for (uint32_t i = 0; i < tuned->n_tensors; i++) {
     const ckpt_tensor *tensor = &tuned->tensors[i], *other = ckpt_index_find(base, tensor->name);
-    if (!is_compared(tensor)) continue;
+    CKPT_TRY(takes_part(&takes, x, selection, tensor, err));
+    if (!takes) continue;
     if (other == NULL) return refuse_missing(base, tuned, tensor, err);
     CKPT_TRY(add_item(x, other, tensor, err));
   }
-  for (uint32_t i = 0; i < base->n_tensors; i++)
-    if (is_compared(&base->tensors[i]) && ckpt_index_find(tuned, base->tensors[i].name) == NULL)
-      return refuse_missing(tuned, base, &base->tensors[i], err);
-  return CKPT_OK;
+  for (uint32_t i = 0; i < base->n_tensors; i++) {
+    if (ckpt_index_find(tuned, base->tensors[i].name) != NULL) continue;
+    CKPT_TRY(takes_part(&takes, x, selection, &base->tensors[i], err));
+    if (takes) return refuse_missing(tuned, base, &base->tensors[i], err);
+  }
+  return ckpt_selection_finish(selection, err);
+}
+
+static ckpt_status pair(ckpt_extraction *x, ckpt_error *err) {
+  const ckpt_convert_options options = {.struct_size = sizeof options, .exclude = x->options.exclude};
+  ckpt_selection *selection;
+  CKPT_TRY(ckpt_selection_new(&selection, &options, NULL, NULL, err));
+  ckpt_status status = pair_all(x, selection, err);
+  ckpt_selection_free(selection);
+  return status;
 }
 
 static ckpt_status check_options(const ckpt_extraction *x, ckpt_error *err) {
@@ -137,7 +162,7 @@ ckpt_status ckpt_extract_open(ckpt_extraction **out, const ckpt_index *base, con
   CKPT_TRY_ALLOC(x, err);
   *x = (ckpt_extraction){.base = base, .tuned = tuned, .options = *options, .file = -1};
   ckpt_arena_init(&x->arena, tuned->max_bytes);
-  ckpt_status status = pair_all(x, err);
+  ckpt_status status = pair(x, err);
   if (status == CKPT_OK) status = check_options(x, err);
   if (status == CKPT_OK)
     *out = x;

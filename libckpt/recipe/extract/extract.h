@@ -13,6 +13,7 @@ typedef struct ckpt_extraction ckpt_extraction;
 typedef struct ckpt_extract_options {
   uint64_t rank; /* of every matrix, or its smaller side; 0: energy says */
   double energy; /* share of the squared norm of each difference that its factors have, above 0 and below 1 */
+  const char *const *exclude; /* patterns of names that are left out; NULL-terminated, or NULL. They outlive the call */
 } ckpt_extract_options;
 
 /* What became of one tensor, in the order of the tuned model. */
@@ -27,7 +28,8 @@ typedef struct ckpt_extracted {
 
 /* Pairs the tensors of two models, which are finished indexes and outlive the result; reads headers alone. EINVAL: rank
  * above every matrix, energy; EDIFFERENT: a parameter that only one has, or has in another shape; EUNSUPPORTED: a
- * dtype. Buffers are left out. */
+ * dtype, or a tensor that cannot be read and is not left out; ENOTFOUND: a pattern matches nothing. Buffers are left
+ * out. */
 ckpt_status ckpt_extract_open(ckpt_extraction **out, const ckpt_index *base, const ckpt_index *tuned,
                               const ckpt_extract_options *options, ckpt_error *err);
 void ckpt_extract_free(ckpt_extraction *extraction); /* NULL is fine */

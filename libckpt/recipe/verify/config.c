@@ -12,6 +12,7 @@
 #include "libckpt/codec/json.h"
 #include "libckpt/index/arch.h"
 #include "libckpt/index/config.h"
+#include "libckpt/recipe/adapter/forms.h"
 #include "libckpt/recipe/quantize/quantized.h"
 #include "libckpt/recipe/verify/model.h"
 #include "libckpt/recipe/verify/verify.h"
@@ -276,7 +277,9 @@ ckpt_status ckpt_verify_config(ckpt_findings *findings, const ckpt_index *index,
   if (index->source == NULL) return CKPT_OK;
   if (of == like) side = ckpt_index_side_file(like, "config.json");
   CKPT_TRY(ckpt_verify_json_files(findings, index, &c.has_tokenizer, err));
-  if (side == NULL && index->stated_architecture == NULL) /* else the format compares its own metadata */
+  if (ckpt_adapter_kind_of(index) == CKPT_ADAPTER_PEFT)
+    CKPT_TRY(ckpt_adapter_verify(findings, index, err));
+  else if (side == NULL && index->stated_architecture == NULL) /* else the format compares its own metadata */
     CKPT_TRY(ckpt_findings_add(findings, err, CKPT_UNPROVEN, NULL, NULL, "config: there is none beside the tensors"));
   if (side != NULL) CKPT_TRY_GOTO(read_config(&c, of, side, &text, &config, err));
   c.config = config;

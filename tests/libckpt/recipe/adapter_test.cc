@@ -1,72 +1,14 @@
-// Adapters that PEFT saved (tests/data/adapters) against PEFT's own merge, and what is refused.
+// Adapters that PEFT saved (tests/data/adapters) against PEFT's own merge, formulas in f64, tied weights, and names.
 #include <cmath>
 
-#include "tests/libckpt/io/folder.h"
-#include "tests/libckpt/run/run_testing.h"
+#include "tests/libckpt/recipe/adapter_testing.h"
 
 extern "C" {
 #include "libckpt/base/backend.h"
-#include "libckpt/index/index.h"
-#include "libckpt/recipe/adapter/adapter.h"
 #include "libckpt/recipe/adapter/names.h"
 }
 
 namespace {
-
-const std::string kData = CKPT_TESTS_DIR "/data/adapters/";
-
-struct FreeAdapters {
-  void operator()(ckpt_adapters *adapters) const { ckpt_adapters_free(adapters); }
-};
-using Adapters = std::unique_ptr<ckpt_adapters, FreeAdapters>;
-
-IndexPointer Open(const std::string &path) {
-  ckpt_index *index = nullptr;
-  ckpt_error err = {};
-  EXPECT_EQ(ckpt_open(&index, path.c_str(), nullptr, &err), CKPT_OK) << text_of(err);
-  return IndexPointer(index, ckpt_index_free);
-}
-
-std::vector<float> Values(const ckpt_index *index, const ckpt_tensor *tensor) {
-  std::vector<float> values(tensor->n_elements);
-  ckpt_error err = {};
-  EXPECT_EQ(ckpt_read(index, tensor, nullptr, CKPT_F32, values.data(), 4 * values.size(), &err), CKPT_OK)
-      << text_of(err);
-  return values;
-}
-
-class Merge : public Run {
- protected:
-  ckpt_status open_adapters(const ckpt_index *base, const std::vector<ckpt_adapter_request> &requests) {
-    ckpt_adapters *opened = nullptr;
-    err_ = {};
-    ckpt_status status =
-        ckpt_adapters_open(&opened, base, requests.data(), static_cast<uint32_t>(requests.size()), &options_, &err_);
-    adapters_.reset(opened);
-    return status;
-  }
-  // Every tensor of the merged model.
-  std::map<std::string, std::vector<float>> merge() {
-    ckpt_index *merged = nullptr;
-    EXPECT_EQ(ckpt_adapters_merge(&merged, adapters_.get(), &err_), CKPT_OK) << text_of(err_);
-    IndexPointer index(merged, ckpt_index_free);
-    std::map<std::string, std::vector<float>> out;
-    for (size_t i = 0; merged != nullptr && i < ckpt_index_count(merged); i++)
-      out[ckpt_index_at(merged, i)->name] = Values(merged, ckpt_index_at(merged, i));
-    return out;
-  }
-  // config.json of the merged model, and whether its first note is a warning.
-  std::string merged_config(bool *is_warning = nullptr) {
-    ckpt_index *merged = nullptr;
-    EXPECT_EQ(ckpt_adapters_merge(&merged, adapters_.get(), &err_), CKPT_OK) << text_of(err_);
-    IndexPointer index(merged, ckpt_index_free);
-    if (is_warning != nullptr) *is_warning = merged->n_notes != 0 && ckpt_note_is_warning(&merged->notes[0]);
-    const ckpt_side_file *side = ckpt_index_side_file(merged, "config.json");
-    return side == nullptr || side->text == nullptr ? "" : side->text;
-  }
-  Adapters adapters_;
-  ckpt_adapter_options options_ = {};
-};
 
 double Farthest(const std::vector<float> &a, const std::vector<float> &b) {
   double gap = a.size() == b.size() ? 0 : INFINITY, size = 0;
@@ -110,6 +52,9 @@ TEST_F(Merge, TheOrderOfAdaptersChangesNoByteAndAScaleOfZeroNothing) {
     changed.push_back(ckpt_adapters_change(adapters_.get(), ckpt_index_at(base.get(), i)));
   ASSERT_EQ(open_adapters(base.get(), {{other.c_str(), 0.25}, {one.c_str(), 0.5}}), CKPT_OK);
   EXPECT_EQ(first, merge());
+  EXPECT_EQ(open_adapters(base.get(), {{one.c_str(), 0}}), CKPT_EVALUE);
+  EXPECT_NE(text_of(err_).find("its scale is 0: the merged model would be the base"), std::string::npos);
+  options_.allow_noop = true;
   ASSERT_EQ(open_adapters(base.get(), {{one.c_str(), 0}}), CKPT_OK);
   auto same = merge();
   for (size_t i = 0; i < ckpt_index_count(base.get()); i++) {
@@ -258,237 +203,6 @@ TEST_P(EveryDtype, FormulasAreThoseOfF64RoundedOnce) {
 INSTANTIATE_TEST_SUITE_P(Adapters, EveryDtype, testing::Values(CKPT_F32, CKPT_F16, CKPT_BF16),
                          [](const auto &tested) { return std::string(ckpt_dtype_name(tested.param)); });
 
-// ---- what is refused ------------------------------------------------------------------------------------------------
-
-std::string Header(const std::string &tensors) {
-  std::string header = "{" + tensors + "}", bytes(8, '\0');
-  while (header.size() % 8 != 0) header += ' ';
-  for (size_t i = 0; i < 8; i++) bytes[i] = static_cast<char>(header.size() >> (8 * i));
-  return bytes + header;
-}
-
-// An adapter of tensors of shape {rows, columns}, all 1.
-std::string Saved(const std::vector<std::tuple<std::string, size_t, size_t>> &tensors, float value = 1) {
-  std::string header, data;
-  for (const auto &[name, rows, columns] : tensors) {
-    size_t begin = data.size();
-    for (size_t i = 0; i < rows * columns; i++) data.append(reinterpret_cast<const char *>(&value), 4);
-    header += (header.empty() ? "" : ",") + ("\"" + name + "\":{\"dtype\":\"F32\",\"shape\":[" + std::to_string(rows) +
-                                             "," + std::to_string(columns) + "],\"data_offsets\":[" +
-                                             std::to_string(begin) + "," + std::to_string(data.size()) + "]}");
-  }
-  return Header(header) + data;
-}
-
-class Refused : public Merge {
- protected:
-  void write(const std::string &config, const std::string &model) {
-    folder_.write("adapter/adapter_config.json", config);
-    folder_.write("adapter/adapter_model.safetensors", model);
-  }
-  ckpt_status open_written() {
-    const std::string path = folder_ / "adapter";
-    return open_adapters(base_.get(), {{path.c_str(), 1}});
-  }
-  void expect(const std::string &config, const std::string &model, const std::string &message) {
-    write(config, model);
-    EXPECT_NE(open_written(), CKPT_OK) << message;
-    EXPECT_NE(text_of(err_).find(message), std::string::npos) << text_of(err_);
-  }
-  const std::string q_ = "base_model.model.model.layers.0.self_attn.q_proj.";
-  const std::string config_ = R"({"peft_type":"LORA","r":4,"lora_alpha":8})";
-  const std::string good_ = Saved({{q_ + "lora_A.weight", 4, 16}, {q_ + "lora_B.weight", 16, 4}});
-  IndexPointer base_ = Open(kData + "linear/base");
-  Folder folder_;
-};
-
-TEST_F(Refused, ConfigsThatSaySomethingElse) {
-  expect(R"({"peft_type":"LOHA","r":4,"lora_alpha":8})", good_, "type LOHA");
-  expect(R"({"r":4,"lora_alpha":8})", good_, "peft_type is missing");
-  expect(R"({"peft_type":"LORA","r":0,"lora_alpha":8})", good_, "r is no positive number");
-  expect(R"({"peft_type":"LORA","r":4})", good_, "lora_alpha is missing");
-  expect(R"({"peft_type":"LORA","r":4,"lora_alpha":NaN})", good_, "lora_alpha is missing");
-  expect(R"({"peft_type":"LORA","r":8,"lora_alpha":8})", good_, "has rank 8 here, its tensors have 4");
-  expect(R"({"peft_type":"LORA","r":4,"lora_alpha":8,"init_lora_weights":"pissa_niter_4"})", good_, "pissa_niter_4");
-  expect(R"({"peft_type":"LORA","r":4,"lora_alpha":8,"use_dora":true})", good_, "magnitude vector is missing");
-  expect(R"({"peft_type":"LORA","r":4,"lora_alpha":8,"alpha_pattern":{"q_proj":-1}})", good_, "no positive number");
-  expect(R"({"peft_type":"LORA","r":4,"lora_alpha":8,"alpha_pattern":{"(":1}})", good_, "missing closing parenthesis");
-}
-
-TEST_F(Refused, TensorsThatFitNothing) {
-  expect(config_, Saved({{q_ + "lora_A.weight", 4, 16}}), "lora_B of this module is missing");
-  expect(config_, Saved({{q_ + "lora_B.weight", 16, 4}}), "lora_A of this module is missing");
-  expect(config_, Saved({{q_ + "lora_A.weight", 4, 15}, {q_ + "lora_B.weight", 16, 4}}), "its update is 16 x 15");
-  expect(config_, Saved({{q_ + "lora_A.weight", 5, 16}, {q_ + "lora_B.weight", 16, 4}}), "its rank is 4");
-  const std::string nowhere = "base_model.model.nowhere.";
-  expect(config_, Saved({{nowhere + "lora_A.weight", 4, 16}, {nowhere + "lora_B.weight", 16, 4}}),
-         "has no 'nowhere.weight'");
-  expect(config_, Saved({{nowhere + "bias", 4, 16}}), "has no 'nowhere.bias'");
-  expect(config_, Saved({{q_ + "lora_B.bias", 16, 1}}), "lora_B of this module is missing");
-  expect(config_, Saved({{q_ + "lora_A.weight", 4, 16}, {q_ + "lora_A.default.weight", 4, 16}}), "says the same of");
-  expect(config_, Saved({{q_ + "lora_C.weight", 4, 16}}), "no part of a LoRA module");
-}
-
-TEST_F(Refused, ValuesThatAreNotFiniteOrChangeNothing) {
-  expect(config_, Saved({{q_ + "lora_A.weight", 4, 16}, {q_ + "lora_B.weight", 16, 4}}, NAN), "64 values are NaN");
-  expect(config_, Saved({{q_ + "lora_A.weight", 4, 16}, {q_ + "lora_B.weight", 16, 4}}, INFINITY), "64 infinite");
-  const std::string zero = Saved({{q_ + "lora_A.weight", 4, 16}, {q_ + "lora_B.weight", 16, 4}}, 0);
-  expect(config_, zero, "every lora_B is zero (1)");
-  options_.allow_noop = true;
-  EXPECT_EQ(open_written(), CKPT_OK) << text_of(err_);
-  EXPECT_EQ(adapters_ != nullptr, true);
-}
-
-TEST_F(Refused, EmptyTensorsAsZero3LeavesThem) {
-  expect(config_, Saved({{q_ + "lora_A.weight", 0, 16}, {q_ + "lora_B.weight", 16, 4}}), "has no elements: ZeRO-3");
-}
-
-TEST_F(Refused, TargetsWithoutTensorsUnlessAllowed) {
-  const std::string named = R"({"peft_type":"LORA","r":4,"lora_alpha":8,"target_modules":)";
-  expect(named + R"(["q_proj"]})", good_, "1 module that target_modules names has no tensors here: model.layers.1");
-  expect(named + R"(".*\\.(q|v)_proj"})", good_, "3 modules that target_modules names have no tensors here");
-  expect(named + R"("all-linear"})", good_, "13 modules that target_modules names have no tensors here");
-  expect(named + R"("(a+)+("})", good_, "missing closing parenthesis");
-  for (const char *rest : {R"(["q_proj"],"layers_to_transform":[0]})", R"(["q_proj"],"layers_to_transform":0})",
-                           R"(["q_proj"],"exclude_modules":".*layers.1.*"})", "null}"}) {
-    write(named + rest, good_);
-    EXPECT_EQ(open_written(), CKPT_OK) << rest << text_of(err_);
-  }
-  write(named + R"(["q_proj"]})", good_);
-  options_.allow_partial = true;
-  EXPECT_EQ(open_written(), CKPT_OK) << text_of(err_);
-}
-
-TEST_F(Refused, WhatItsConfigCallsAnotherKindOfUpdate) {
-  for (const char *key : {"use_qalora", "use_bdlora", "use_something_new"})
-    expect(R"({"peft_type":"LORA","r":4,"lora_alpha":8,")" + std::string(key) + R"(":true})", good_, key);
-  for (const char *key : {"kasa_config", "arrow_config", "alora_invocation_tokens", "some_new_config"})
-    expect(R"({"peft_type":"LORA","r":4,"lora_alpha":8,")" + std::string(key) + R"(":{"a":1}})", good_, key);
-  for (const char *how : {"pissa", "olora", "corda", "loftq", "lora_ga", "something_new"})
-    expect(R"({"peft_type":"LORA","r":4,"lora_alpha":8,"init_lora_weights":")" + std::string(how) + "\"}", good_, how);
-  write(R"({"peft_type":"LORA","r":4,"lora_alpha":8,"init_lora_weights":"eva","eva_config":{"rho":2},"use_rslora":true,
-            "corda_config":null,"use_dora":false,"loftq_config":{},"runtime_config":{"ephemeral_gpu_offload":false}})",
-        good_);
-  EXPECT_EQ(open_written(), CKPT_OK) << text_of(err_);
-}
-
-TEST_F(Refused, HostileConfigs) {
-  const std::string start = R"({"peft_type":"LORA","r":4,"lora_alpha":8,)";
-  expect(start + R"("r":4})", good_, "duplicate");
-  expect(start + R"("alpha_pattern":{"(([a-z._0-9])*)*[!?]":3}})", good_, "steps");
-  std::string many = start + R"("alpha_pattern":{)";
-  for (int i = 0; i <= 4096; i++) many += (i == 0 ? "\"a" : ",\"a") + std::to_string(i) + "\":1";
-  expect(many + "}}", good_, "more than 4096 patterns");
-  expect(config_, Saved({{"base_model.model.../../etc/passwd.lora_A.weight", 4, 16}}), "is missing");
-  expect(R"({"peft_type":"LORA","r":1e300,"lora_alpha":8})", good_, "has rank 1e+300 here");
-  expect(R"({"peft_type":"LORA","r":-4,"lora_alpha":8})", good_, "r is no positive number");
-  expect(R"({"peft_type":"LORA","r":4,"lora_alpha":"8"})", good_, "lora_alpha is missing or no number");
-  write(R"({"peft_type":"LORA","r":4,"lora_alpha":-8})", good_);  // subtracts, as in PEFT
-  ASSERT_EQ(open_written(), CKPT_OK) << text_of(err_);
-  ckpt_adapter_effect effect;
-  ASSERT_TRUE(ckpt_adapters_effect(adapters_.get(), 0, &effect));
-  EXPECT_EQ(effect.scale, -2);
-  write(config_, good_);
-  ASSERT_EQ(truncate((folder_ / "adapter/adapter_config.json").c_str(), 100 << 20), 0);
-  EXPECT_EQ(open_written(), CKPT_ELIMIT) << text_of(err_);
-}
-
-TEST_F(Refused, TwoAdaptersThatReplaceOneTensorDifferently) {
-  const std::string folder = kData + "saved", one = folder + "/adapter", dora = kData + "dora/adapter";
-  IndexPointer base = Open(folder + "/base");
-  write(config_, Saved({{"base_model.model.lm_head.weight", 40, 16}}));
-  const std::string other = folder_ / "adapter";
-  EXPECT_EQ(open_adapters(base.get(), {{one.c_str(), 1}, {other.c_str(), 1}}), CKPT_EUNSUPPORTED);
-  EXPECT_NE(text_of(err_).find("would depend on their order"), std::string::npos) << text_of(err_);
-  EXPECT_EQ(open_adapters(base.get(), {{other.c_str(), 1}, {other.c_str(), 1}}), CKPT_OK) << text_of(err_);
-  EXPECT_EQ(open_adapters(base.get(), {{dora.c_str(), 1}, {dora.c_str(), 1}}), CKPT_EUNSUPPORTED);
-}
-
-TEST_F(Refused, RowsThatTheConfigDoesNotName) {
-  const std::string delta = "base_model.model.model.embed_tokens.token_adapter.trainable_tokens_delta";
-  const std::string start = R"({"peft_type":"LORA","r":4,"lora_alpha":8,"trainable_token_indices":)";
-  const auto refuse = [&](const std::string &rows, const std::string &message) {
-    write(start + rows + "}", Saved({{delta, 2, 16}}));
-    if (open_written() == CKPT_OK) {
-      ckpt_index *merged = nullptr;
-      EXPECT_NE(ckpt_adapters_merge(&merged, adapters_.get(), &err_), CKPT_OK) << message;
-    }
-    EXPECT_NE(text_of(err_).find(message), std::string::npos) << text_of(err_);
-  };
-  refuse("[1,40]", "there is no row 40 (40 rows)");
-  refuse("[1,-1]", "there is no row -1");
-  refuse("[1,1]", "row 1 is there twice");
-  refuse("[1]", "has 2 rows, the config names 1");
-  refuse(R"({"lm_head":[1,2]})", "has no rows of 'model.embed_tokens'");
-}
-
-TEST_F(Refused, NotTheBaseThatItNamesIsNoted) {
-  const auto notes = [&](const std::string &name) {
-    write(R"({"peft_type":"LORA","r":4,"lora_alpha":8,"base_model_name_or_path":")" + name + "\"}", good_);
-    EXPECT_EQ(open_written(), CKPT_OK) << text_of(err_);
-    ckpt_index *merged = nullptr;
-    EXPECT_EQ(ckpt_adapters_merge(&merged, adapters_.get(), &err_), CKPT_OK) << text_of(err_);
-    IndexPointer index(merged, ckpt_index_free);
-    return merged->n_notes == 0 ? "" : std::string(merged->notes[0].text);
-  };
-  EXPECT_EQ(notes("somewhere/base"), "");
-  EXPECT_EQ(notes("org/base/"), "");
-  EXPECT_EQ(notes(""), "");
-  EXPECT_NE(notes("org/other").find("was trained on 'org/other'"), std::string::npos);
-  bool is_warning = false;
-  merged_config(&is_warning);
-  EXPECT_TRUE(is_warning);
-}
-
-TEST_F(Refused, AHeadThatTheBaseLacksUnlessTheConfigSavesIt) {
-  const std::string model = Saved({{"base_model.model.score.weight", 3, 16}}, 2);
-  expect(config_, model, "has no 'score.weight', which it is for");
-  for (const char *rest : {R"("modules_to_save":["classifier","score"]})", R"("task_type":"SEQ_CLS"})"}) {
-    write(R"({"peft_type":"LORA","r":4,"lora_alpha":8,)" + std::string(rest), model);
-    ASSERT_EQ(open_written(), CKPT_OK) << text_of(err_);
-    auto merged = merge();
-    EXPECT_EQ(merged["score.weight"], std::vector<float>(3 * 16, 2));
-    EXPECT_EQ(merged.size(), ckpt_index_count(base_.get()) + 1);
-    const bool has_task = strstr(rest, "SEQ_CLS") != nullptr;
-    const std::string text = merged_config();
-    EXPECT_EQ(text.find("[\"LlamaForSequenceClassification\"]") != std::string::npos, has_task) << text;
-    EXPECT_EQ(text.find(R"("id2label": {"0": "LABEL_0", "1": "LABEL_1", "2": "LABEL_2"})") != std::string::npos,
-              has_task)
-        << text;
-    EXPECT_EQ(text.find(R"("label2id": {"LABEL_0": 0, "LABEL_1": 1, "LABEL_2": 2})") != std::string::npos, has_task);
-  }
-}
-
-// Labels are counted as transformers counts them: what is right stays as it is.
-TEST_F(Refused, ANewHeadGetsLabelsWhereTheConfigCountsOthers) {
-  const auto merged = [&](const std::string &keys, size_t n_rows) {
-    std::filesystem::copy(kData + "linear/base", folder_ / "base",
-                          std::filesystem::copy_options::recursive | std::filesystem::copy_options::overwrite_existing);
-    std::ifstream file(kData + "linear/base/config.json");
-    std::string config((std::istreambuf_iterator<char>(file)), {});
-    folder_.write("base/config.json", config.insert(config.find('{') + 1, keys));
-    adapters_.reset();
-    base_ = Open(folder_ / "base");
-    write(R"({"peft_type":"LORA","r":4,"lora_alpha":8,"task_type":"SEQ_CLS"})",
-          Saved({{"base_model.model.score.weight", n_rows, 16}}, 2));
-    EXPECT_EQ(open_written(), CKPT_OK) << text_of(err_);
-    return merged_config();
-  };
-  const auto has = [](const std::string &text, const std::string &key) { return text.find(key) != std::string::npos; };
-  const std::string three = R"("id2label":{"0":"a","1":"b","2":"c"},)";
-  std::string text = merged(R"("num_labels":5,)", 5);
-  EXPECT_FALSE(has(text, "id2label") || has(text, "label2id")) << text;
-  EXPECT_TRUE(has(text, R"("num_labels":5)")) << text;
-  text = merged(R"("num_labels":5,)", 3);
-  EXPECT_TRUE(has(text, R"("2": "LABEL_2"})") && has(text, R"("num_labels":3)")) << text;
-  text = merged(three, 3);
-  EXPECT_TRUE(has(text, three) && !has(text, "label2id") && !has(text, "num_labels")) << text;
-  text = merged(three, 4);
-  EXPECT_TRUE(has(text, R"("3": "LABEL_3"})") && !has(text, "num_labels")) << text;
-  text = merged(R"("num_labels":2,)" + three, 3); /* which disagree */
-  EXPECT_TRUE(has(text, R"("2": "LABEL_2"})") && has(text, R"("num_labels":3)")) << text;
-}
-
 // ---- tied weights ---------------------------------------------------------------------------------------------------
 
 // GPT-2's: lm_head.weight is transformer.wte.weight.
@@ -540,20 +254,6 @@ TEST_F(Tied, WhatIsSavedForOneOfThemIsRefusedAndForBothTakesTheirPlace) {
   auto merged = merge();
   EXPECT_EQ(config_of(merged), "transformer.wte.weight ");
   EXPECT_EQ(merged["transformer.wte.weight"], std::vector<float>(44 * 16, 3));
-}
-
-TEST_F(Refused, AVocabularyOfWhichOnlyAPartGrows) {
-  const std::string embed = "base_model.model.model.embed_tokens.weight", head = "base_model.model.lm_head.weight";
-  expect(config_, Saved({{embed, 44, 16}}), "'lm_head.weight': has 40 rows, and the merged embedding 44");
-  expect(config_, Saved({{embed, 44, 16}, {head, 45, 16}}), "another embedding of the merge");
-  expect(config_, Saved({{q_ + "weight", 20, 16}}), "its shape is [20,16], that of 'model.layers.0.self_attn.q_proj");
-  write(config_, Saved({{embed, 44, 16}, {head, 44, 16}}));
-  ASSERT_EQ(open_written(), CKPT_OK) << text_of(err_);
-  ckpt_index *merged = nullptr;
-  ASSERT_EQ(ckpt_adapters_merge(&merged, adapters_.get(), &err_), CKPT_OK) << text_of(err_);
-  IndexPointer index(merged, ckpt_index_free);
-  EXPECT_NE(std::string(ckpt_index_side_file(merged, "config.json")->text).find("\"vocab_size\": 44"),
-            std::string::npos);
 }
 
 TEST(AdapterNames, AreFoundAsTheyOccur) {

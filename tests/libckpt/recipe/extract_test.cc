@@ -242,7 +242,8 @@ class OfAKind : public Extract, public testing::WithParamInterface<const char *>
 TEST_P(OfAKind, FindsTheRankThatWasMergedAndIsTheSameModelAgain) {
   const std::string folder = kData + GetParam();
   IndexPointer base = open(folder + "/base"), tuned = open(merged(GetParam()));
-  ASSERT_EQ(extract(base.get(), tuned.get(), {.rank = 0, .energy = 0.9999999}), CKPT_OK) << text_of(err_);
+  ASSERT_EQ(extract(base.get(), tuned.get(), {.rank = 0, .energy = 0.9999999, .exclude = nullptr}), CKPT_OK)
+      << text_of(err_);
   IndexPointer adapter = open(folder + "/adapter");
   ckpt_extracted one;
   size_t n_found = 0, n_merged = 0;
@@ -271,7 +272,7 @@ INSTANTIATE_TEST_SUITE_P(Merged, OfAKind, testing::Values("linear", "patterns", 
 TEST_F(Extract, IsOffByTheErrorThatItSays) {
   for (const char *kind : {"linear", "gpt2"}) {
     IndexPointer base = open(kData + kind + "/base"), tuned = open(merged(kind));
-    ASSERT_EQ(extract(base.get(), tuned.get(), {.rank = 2, .energy = 0}), CKPT_OK) << text_of(err_);
+    ASSERT_EQ(extract(base.get(), tuned.get(), {.rank = 2, .energy = 0, .exclude = nullptr}), CKPT_OK) << text_of(err_);
     const auto off = gaps(base.get(), tuned.get());
     ckpt_extracted one;
     size_t n = 0;
@@ -313,7 +314,7 @@ std::string Model(const std::vector<std::tuple<std::string, std::vector<size_t>,
 class Pairs : public Extract {
  protected:
   void refuse(const std::string &base, const std::string &tuned, const std::string &message,
-              ckpt_extract_options options = {.rank = 1, .energy = 0}) {
+              ckpt_extract_options options = {.rank = 1, .energy = 0, .exclude = nullptr}) {
     folder_.write("base.safetensors", base);
     folder_.write("tuned.safetensors", tuned);
     IndexPointer a = open(folder_ / "base.safetensors"), b = open(folder_ / "tuned.safetensors");
@@ -330,9 +331,9 @@ TEST_F(Pairs, ThatAreNoTwoOfOneModelAreRefused) {
   refuse(Model({{w, {4, 6}, 1}, {"b", {3}, 1}}), Model({{w, {4, 6}, 2}}), "tensor 'b': is missing in");
   refuse(one, Model({{w, {4, 6}, NAN}}), "tensor 'layers.0.w.weight': differs by values that are not finite");
   refuse(one, Model({{w, {4, 6}, INFINITY}}), "not finite");
-  refuse(one, Model({{w, {4, 6}, 2}}), "has more than rank 4", {.rank = 5, .energy = 0});
-  refuse(one, Model({{w, {4, 6}, 2}}), "1 is no share", {.rank = 0, .energy = 1});
-  refuse(one, Model({{w, {4, 6}, 2}}), "nan is no share", {.rank = 0, .energy = NAN});
+  refuse(one, Model({{w, {4, 6}, 2}}), "has more than rank 4", {.rank = 5, .energy = 0, .exclude = nullptr});
+  refuse(one, Model({{w, {4, 6}, 2}}), "1 is no share", {.rank = 0, .energy = 1, .exclude = nullptr});
+  refuse(one, Model({{w, {4, 6}, 2}}), "nan is no share", {.rank = 0, .energy = NAN, .exclude = nullptr});
   std::string ints = one;
   ints.replace(ints.find("F32"), 3, "I32");
   refuse(ints, one, "is i32, of which no difference is taken");
@@ -342,13 +343,41 @@ TEST_F(Pairs, OfWhichOnlyAVectorDiffersGiveWhatIsSavedWhole) {
   folder_.write("base.safetensors", Model({{"layers.0.w.weight", {4, 6}, 1}, {"layers.0.norm.weight", {6}, 1}}));
   folder_.write("tuned.safetensors", Model({{"layers.0.w.weight", {4, 6}, 1}, {"layers.0.norm.weight", {6}, 3}}));
   IndexPointer base = open(folder_ / "base.safetensors"), tuned = open(folder_ / "tuned.safetensors");
-  ASSERT_EQ(extract(base.get(), tuned.get(), {.rank = 1, .energy = 0}), CKPT_OK) << text_of(err_);
+  ASSERT_EQ(extract(base.get(), tuned.get(), {.rank = 1, .energy = 0, .exclude = nullptr}), CKPT_OK) << text_of(err_);
   ckpt_index *adapter = nullptr;
   ASSERT_EQ(ckpt_extract_adapter(&adapter, extraction_, &err_), CKPT_OK) << text_of(err_);
   ASSERT_EQ(ckpt_index_count(adapter), 1u);
   EXPECT_STREQ(ckpt_index_at(adapter, 0)->name, "base_model.model.layers.0.norm.weight");
-  EXPECT_NE(std::string(adapter->side_files[0].text).find("\"layers.0.norm\""), std::string::npos);
+  const std::string config = adapter->side_files[0].text;
+  EXPECT_NE(config.find("\"layers.0.norm\""), std::string::npos) << config;
+  EXPECT_NE(config.find("\"target_modules\": \"dummy-target-modules\""), std::string::npos) << config;
   ckpt_index_free(adapter);
+}
+
+// What is left out may differ, be missing in one of the two, or have another shape.
+TEST_F(Pairs, LeaveOutWhatIsExcluded) {
+  const std::string w = "layers.0.w.weight", v = "layers.1.w.weight";
+  const std::string base = Model({{w, {4, 6}, 1}, {v, {4, 6}, 1}, {"old.weight", {2, 2}, 1}});
+  const std::string tuned = Model({{w, {4, 6}, 2}, {v, {6, 4}, 1}, {"new.weight", {2, 2}, 1}});
+  const char *both[] = {"*.1.*", "*.weight", nullptr}, *some[] = {v.c_str(), "old.*", "new.*", nullptr};
+  const char *none[] = {"nothing", nullptr}, *one[] = {v.c_str(), nullptr};
+  ckpt_extract_options options = {};
+  options.rank = 1;
+  options.exclude = none;
+  refuse(base, base, "exclude 'nothing' matches no tensor", options);
+  options.exclude = one;
+  refuse(base, tuned, "is missing in", options);
+  options.exclude = both;
+  refuse(base, tuned, "does not differ", options);
+  options.exclude = some;
+  folder_.write("base.safetensors", base);
+  folder_.write("tuned.safetensors", tuned);
+  IndexPointer a = open(folder_ / "base.safetensors"), b = open(folder_ / "tuned.safetensors");
+  ASSERT_EQ(extract(a.get(), b.get(), options), CKPT_OK) << text_of(err_);
+  ckpt_extracted found;
+  ASSERT_TRUE(ckpt_extract_at(extraction_, 0, &found));
+  EXPECT_EQ(found.name, w);
+  EXPECT_FALSE(ckpt_extract_at(extraction_, 1, &found));
 }
 
 // Buffers are the base's, whichever of the two models has them.
@@ -367,7 +396,7 @@ TEST_F(Pairs, LeaveBuffersOut) {
     IndexPointer tuned = model("tuned" + std::to_string(i), 2, both[i].second);
     ASSERT_EQ(ckpt_index_count(base.get()), 1 + both[i].first.size());
     ASSERT_EQ(ckpt_index_count(tuned.get()), 1 + both[i].second.size());
-    ASSERT_EQ(extract(base.get(), tuned.get(), {.rank = 1, .energy = 0}), CKPT_OK) << text_of(err_);
+    ASSERT_EQ(extract(base.get(), tuned.get(), {.rank = 1, .energy = 0, .exclude = nullptr}), CKPT_OK) << text_of(err_);
     ckpt_extracted one;
     ASSERT_TRUE(ckpt_extract_at(extraction_, 0, &one));
     EXPECT_EQ(one.name, w);
@@ -382,7 +411,7 @@ TEST_F(Pairs, OfABaseThatNoConfigCanNameAreRefusedBeforeTheWork) {
   folder_.write("base\xff.safetensors", Model({{w, {4, 6}, 1}}));
   folder_.write("tuned.safetensors", Model({{w, {4, 6}, 2}}));
   IndexPointer base = open(path), tuned = open(folder_ / "tuned.safetensors");
-  const ckpt_extract_options options = {.rank = 1, .energy = 0};
+  const ckpt_extract_options options = {.rank = 1, .energy = 0, .exclude = nullptr};
   EXPECT_EQ(ckpt_extract_open(&extraction_, base.get(), tuned.get(), &options, &err_), CKPT_EINVAL);
   EXPECT_EQ(err_.file, path);
   EXPECT_NE(text_of(err_).find("is no UTF-8 text, and adapter_config.json cannot name it"), std::string::npos);
@@ -393,7 +422,7 @@ TEST_F(Pairs, TakeTheMemoryOfTheLargestMatrix) {
   folder_.write("base.safetensors",
                 Model({{"layers.0.w.weight", {400, 600}, 1}, {"layers.1.w.weight", {400, 600}, 1}}));
   IndexPointer base = open(folder_ / "base.safetensors");
-  const ckpt_extract_options options = {.rank = 4, .energy = 0};
+  const ckpt_extract_options options = {.rank = 4, .energy = 0, .exclude = nullptr};
   ASSERT_EQ(ckpt_extract_open(&extraction_, base.get(), base.get(), &options, &err_), CKPT_OK);
   ckpt_extract_plan plan;
   ckpt_extract_describe(&plan, extraction_);

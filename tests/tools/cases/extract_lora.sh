@@ -35,4 +35,23 @@ try extract-lora --base $base --tuned tuned --rank 2 -o lora
 try extract-lora --base $base --tuned tuned --rank 2 -o tuned
 try extract-lora --base $base --tuned nowhere --rank 2 -o x
 try extract-lora --tuned tuned --rank 2 -o x
+# what is left out, and a record that is not what its checksum says
+try extract-lora --base $base --tuned tuned --rank 2 --exclude '*.mlp.*' --exclude 're:v_proj' -o some --quiet
+grep -c lora_A some/adapter_model.safetensors
+try merge $base --adapter some -o x.safetensors --quiet
+try extract-lora --base $base --tuned tuned --rank 2 --exclude nothing -o x
+ckpt convert tuned -o bad.pt --quiet >out
+python3 -c "
+import sys, zipfile
+path = sys.argv[1]
+with zipfile.ZipFile(path) as file:
+    one = max((i for i in file.infolist() if '/data/' in i.filename), key=lambda i: i.file_size)
+data = bytearray(open(path, 'rb').read())
+at = one.header_offset
+n = int.from_bytes(data[at + 26:at + 28], 'little') + int.from_bytes(data[at + 28:at + 30], 'little')
+data[at + 30 + n] ^= 1
+open(path, 'wb').write(data)" bad.pt
+try extract-lora --base $base --tuned bad.pt --rank 2 -o x --quiet | sed -E "s/record '[^']*'/record/;s/[0-9a-f]{8}/_/g"
+try extract-lora --base $base --tuned bad.pt --rank 2 -o x --quiet --allow-corrupt | sed -E "s/record '[^']*'/record/;s/[0-9a-f]{8}/_/g" | grep -v -e rank -e layers -e ckpt1
+rm -r x x.safetensors bad.pt some
 ls -A | grep -v -e '^a$' -e out

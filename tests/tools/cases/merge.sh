@@ -19,7 +19,28 @@ ckpt merge $base --adapter $lora=0.01 -o small.safetensors 2>&1 >/dev/null | gre
 ckpt convert $base -o half --dtype bf16 --quiet >/dev/null && ckpt merge half --adapter $lora=0.01 -o small 2>&1 >/dev/null | grep updates
 ckpt merge half --adapter $lora=0.01 -o small --force --json --quiet | grep -o '"update":.*q_proj[^}]*}' | head -c 420; echo
 try merge --adapter $lora -o own.safetensors
+# a scale of 0 is the identity, bit for bit, and asked for
 try merge $base --adapter $lora=0 -o zero.safetensors
+try merge $base --adapter $lora=0 -o zero.safetensors --allow-noop
+cmp zero.safetensors $base/model.safetensors && echo "the base's bytes"
+try hash $base
+mkdir still && sed 's/"lora_alpha": 8/"lora_alpha": 0/' $lora/adapter_config.json >still/adapter_config.json && cp $lora/*.safetensors still
+try hash $base --adapter still
+try hash $base --adapter still --allow-noop
+rm zero.safetensors
+# what the config does not name is not merged, and what it names must be there
+part() {
+  mkdir -p part && cp $lora/*.safetensors part && sed "$1" $lora/adapter_config.json >part/adapter_config.json
+  try hash $base --adapter part
+  try verify part | sed -n '/^problem/p;/^exit/p' | head -3
+}
+part '/"o_proj"/d;s/"v_proj",/"v_proj"/;s/"down_proj",//'
+part 's/"exclude_modules": null/"exclude_modules": ["q_proj"]/'
+part 's/"layers_to_transform": null/"layers_to_transform": [0]/'
+part 's/"modules_to_save": null/"modules_to_save": ["lm_head"]/'
+part 's/"trainable_token_indices": null/"trainable_token_indices": [1]/'
+part 's/"lora_bias": false/"lora_bias": true/'
+part 's/"r": 4/"r": -1/'
 try merge $base --adapter $lora=nan -o zero.safetensors
 try hash $base --adapter $lora=1,5
 try hash $base
@@ -59,6 +80,14 @@ for of in $base half; do
   ckpt merge $of --adapter trained -o kept --force 2>&1 >/dev/null | grep 'another base'
   echo "$of: checked"
 done
+# names with "=", and names of the cache: of an adapter, and of the base that one names
+cp -r $lora lora=v2
+try hash $base --adapter lora=v2
+try hash $base --adapter lora=v2=1
+for name in base lora; do mkdir -p hub/models--org--$name/snapshots hub/models--org--$name/refs && printf r >hub/models--org--$name/refs/main; done
+cp -r $base hub/models--org--base/snapshots/r && cp -r $lora hub/models--org--lora/snapshots/r
+sed -i 's#"base_model_name_or_path": "base"#"base_model_name_or_path": "org/base"#' hub/models--org--lora/snapshots/r/adapter_config.json
+HF_HUB_CACHE=hub try merge --adapter org/lora -o cached/ && ckpt hash cached
 # GGUF as base: what comes of it is GGUF again, or the folder that the model's own merge is
 try convert a/gpt2/base -o base.gguf --dtype f32
 try merge base.gguf --adapter a/gpt2/adapter -o again.gguf
