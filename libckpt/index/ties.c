@@ -6,7 +6,7 @@
 
 #include "libckpt/base/error.h"
 
-enum { MAX_STATED = 8, RANK_LIKE = 0, RANK_SHARED, RANK_OTHER, RANK_HEAD };
+enum { MAX_STATED = 8, RANK_LIKE = 0, RANK_SHARED, RANK_EMBEDDING, RANK_OTHER, RANK_HEAD };
 
 static const char *const heads[] = {"lm_head",
                                     "output",
@@ -20,10 +20,15 @@ static const char *const heads[] = {"lm_head",
                                     "output_layer",
                                     "unembed",
                                     "vocab_projector",
+                                    "lm_loss",
+                                    "pred_layer.proj",
+                                    "generator_lm_head",
+                                    "decoder",
                                     "logits",
                                     NULL};
 static const char *const embeddings[] = {"embed_tokens", "wte",        "word_embeddings", "tok_embeddings",
-                                         "embed_in",     "embeddings", "shared",          NULL};
+                                         "embed_in",     "embeddings", "word_embedding",  "transformer.w",
+                                         "shared",       NULL};
 static const char *const shared[] = {"shared", NULL};
 
 /* Whether a parameter of a module whose name ends in one of these components. */
@@ -46,7 +51,8 @@ static bool is_open(const ckpt_index *like) { return like != NULL && like->sourc
 int ckpt_tie_rank(const char *name, const ckpt_index *like) {
   if (is_open(like) && ckpt_index_place(like, name) >= 0) return RANK_LIKE;
   if (is_of(name, heads)) return RANK_HEAD;
-  return is_of(name, shared) ? RANK_SHARED : RANK_OTHER;
+  if (is_of(name, shared)) return RANK_SHARED;
+  return is_of(name, embeddings) ? RANK_EMBEDDING : RANK_OTHER;
 }
 
 /* ---- what a config states ---------------------------------------------------------------------------------------- */

@@ -62,6 +62,15 @@ static const ending_pair pairs[] = {
     {"W_q", "zero"},
     {"codes", "codebooks"}, /* AQLM */
     {"codes", "scales"},
+    {"q_weight", "q_scale_max"}, /* EXL2 */
+    {"q_weight", "q_scale"},
+    {"trellis", "suh"}, /* EXL3 */
+    {"trellis", "svh"},
+    {"Qidxs", "SU"}, /* QuIP# */
+    {"Qidxs", "SV"},
+    {"Qidxs", "Wscale"},
+    {"qweight", "wscales"}, /* nunchaku */
+    {"qweight", "smooth_factor"},
     {"indices", "centroids.weight"}, /* VPTQ; other indices can be u16 that are called f16 */
     {"indices", "res_centroids.weight"},
     {"indices", "res_indices"},
