@@ -233,6 +233,67 @@ def test_llama_quantize_takes_what_is_written(folder):
         assert a.read() == b.read()
 
 
+def rewrite(source, out, change):
+    """A copy of a file, its keys {name: (types, value)} and tensors [(name, data, type)] changed."""
+    reader = gguf.GGUFReader(source)
+    keys = {f.name: (f.types, f.contents()) for f in reader.fields.values() if not f.name.startswith("GGUF.")}
+    tensors = [(t.name, np.array(t.data), t.tensor_type) for t in reader.tensors]
+    change(keys, tensors)
+    w = gguf.GGUFWriter(out, keys.pop("general.architecture")[1])
+    for name, (types, value) in keys.items():
+        w.add_key_value(name, value, types[0], types[-1] if types[0] == Type.ARRAY else None)
+    for name, data, kind in tensors:
+        w.add_tensor(name, data, raw_dtype=kind if kind.value > 1 else None)
+    w.write_header_to_file()
+    w.write_kv_data_to_file()
+    w.write_tensors_to_file()
+    w.close()
+
+
+def test_verify_refuses_what_llama_cpp_refuses(folder):
+    """Each key changed or removed, each tensor left out, one too many: verify fails where llama.cpp does not load it."""
+    program, made, text = command.llama("llama-perplexity"), os.path.join(folder, "m.gguf"), os.path.join(folder, "t.txt")
+    if program is None:
+        return
+    source = os.path.join(DATA, "tiny-llama-f16.gguf")
+    with open(text, "w") as out:
+        out.write("hello world the quick brown fox " * 100)
+    reader = gguf.GGUFReader(source)
+    keys = {f.name: (f.types, f.contents()) for f in reader.fields.values() if not f.name.startswith("GGUF.")}
+
+    def without(name):
+        return lambda k, t: k.pop(name)
+
+    def becomes(name, value):
+        return lambda k, t: k.__setitem__(name, (k[name][0], value))
+
+    def drops(name):
+        return lambda k, t: t.__setitem__(slice(None), [x for x in t if x[0] != name])
+
+    changes = {"plain": lambda k, t: None, "junk": lambda k, t: t.append(("junk", *t[0][1:]))}
+    for name, (types, value) in keys.items():
+        if name.startswith("general.") or name == "tokenizer.ggml.bos_token_id":
+            continue
+        changes[name + " removed"] = without(name)
+        if types[0] == Type.UINT32:
+            changes[name + " + 1"] = becomes(name, value + 1)
+        elif types[0] == Type.ARRAY and name != "tokenizer.ggml.merges":
+            changes[name + " short"] = becomes(name, value[:-1])
+        elif name.endswith("epsilon"):
+            changes[name + " nan"] = becomes(name, float("nan"))
+    for tensor in [t.name for t in reader.tensors][:12]:
+        changes["drop " + tensor] = drops(tensor)
+    wrong = []
+    for name, change in changes.items():
+        rewrite(source, made, change)
+        peer = subprocess.run([program, "-m", made, "-f", text, "-c", "16", "--chunks", "1", "-t", "1"], capture_output=True,
+                              text=True, errors="replace")
+        ours = subprocess.run([command.CKPT, "verify", made], capture_output=True, text=True)
+        if (peer.returncode == 0) != (ours.returncode == 0):
+            wrong.append("%s: llama.cpp %d, verify %d" % (name, peer.returncode, ours.returncode))
+    assert not wrong, "\n".join(wrong)
+
+
 def test_tensors_are_ordered_as_llama_quantize_orders_them(folder):
     source = os.path.join(DATA, "tiny-llama-f16.gguf")
     flat, ours, theirs = (os.path.join(folder, n) for n in ("f.safetensors", "o.gguf", "t.gguf"))

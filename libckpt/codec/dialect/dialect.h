@@ -72,8 +72,8 @@ void ckpt_dialect_find_misfit(ckpt_index *index);
 
 /* Adds a problem for each thing in an index with GGUF's names, of a known family, that llama.cpp's loader refuses: keys
  * that are missing or of another type, shapes that the metadata does not give, and, unless there are more than n_before
- * problems, its misfit. path: what findings name, or NULL. Adds an unproven line where a tensor is none of the row, but
- * may be one of llama.cpp's. ENOMEM. */
+ * problems, its misfit. path: what findings name, or NULL. Adds an unproven line for a tensor that the row lacks and
+ * llama.cpp may have. ENOMEM. */
 ckpt_status ckpt_dialect_check(ckpt_findings *findings, const ckpt_index *index, const char *path, size_t n_before,
                                ckpt_error *err);
 

@@ -53,3 +53,7 @@ END
 ckpt verify moe | grep -c order
 python3 open.py moe/*/*.pt
 ckpt verify moe | grep order
+echo '# JSON holds an object whole, or not at all'
+cp "$DATA/../golden-errors/torch/noted-object-deep.pt" deep.pt
+try cat deep.pt w
+try cat deep.pt w --json

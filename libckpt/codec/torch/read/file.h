@@ -10,7 +10,7 @@ bool ckpt_torch_probe(const uint8_t *head, size_t n_head);
 /* Whether they are those of a stream, as torch.save wrote before 1.6. */
 bool ckpt_torch_is_stream(const uint8_t *head, size_t n_head);
 
-/* Reads a stream, which stands in n_bytes of a file. As ckpt_torch_archive_read. */
+/* Reads a stream of at most n_bytes from an offset of a file. As ckpt_torch_archive_read. */
 ckpt_status ckpt_torch_stream_read(ckpt_torch_graph *graph, ckpt_source *source, uint32_t file, uint64_t offset,
                                    uint64_t n_bytes, ckpt_arena *arena, ckpt_pickle_report *report, ckpt_error *err);
 
