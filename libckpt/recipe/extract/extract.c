@@ -109,8 +109,8 @@ static ckpt_status takes_part(bool *takes, ckpt_extraction *x, ckpt_selection *s
 static ckpt_status pair_all(ckpt_extraction *x, ckpt_selection *selection, ckpt_error *err) {
   const ckpt_index *base = x->base, *tuned = x->tuned;
   bool takes;
-  CKPT_TRY(ckpt_selection_refuse_unread(selection, base, false, err));
-  CKPT_TRY(ckpt_selection_refuse_unread(selection, tuned, false, err));
+  CKPT_TRY(ckpt_selection_refuse_unread(selection, base, false, true, err));
+  CKPT_TRY(ckpt_selection_refuse_unread(selection, tuned, false, true, err));
   x->items = ckpt_arena_array(&x->arena, (size_t)tuned->n_tensors + 1, sizeof *x->items);
   CKPT_TRY_ALLOC(x->items, err);
   for (uint32_t i = 0; i < tuned->n_tensors; i++) {
