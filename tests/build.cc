@@ -1,3 +1,4 @@
+// build.cc - see build.h. Compiled for each build.
 #include "tests/build.h"
 
 #include <cstdlib>
