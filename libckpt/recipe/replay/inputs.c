@@ -72,6 +72,12 @@ static bool input_at(const recorded *r, size_t i, const char **path) {
   return true;
 }
 
+static size_t count_moves(const recorded *r, const char *path) {
+  size_t n = 0;
+  for (const char *const *text = r->moved; text != NULL && *text != NULL; text++) n += moved_to(*text, path) != NULL;
+  return n;
+}
+
 ckpt_status ckpt_replay_check_moved(const recorded *r, ckpt_error *err) {
   ckpt_name_list names = {.n = 0};
   const char *path;
@@ -84,6 +90,9 @@ ckpt_status ckpt_replay_check_moved(const recorded *r, ckpt_error *err) {
       return ckpt_fail_option(err, CKPT_ENOTFOUND, r->path, "moved", "'%.400s' begins with none of its inputs (%s)",
                               *text, names.text);
   }
+  for (size_t i = 0; input_at(r, i, &path); i++)
+    if (path != NULL && count_moves(r, path) > 1)
+      return ckpt_fail_option(err, CKPT_EINVAL, r->path, "moved", "says more than once where %.400s is", path);
   return CKPT_OK;
 }
 

@@ -16,6 +16,7 @@ done
 ckpt verify work/out.safetensors --input in.safetensors=x 2>&1 || echo "exit $?"
 python3 "$DATA/../tools/tiny.py" other.safetensors 'w F32 1 1'
 ckpt verify work/out.safetensors --receipt kept/r.json --input in.safetensors=other.safetensors | head -n 2
+ckpt verify work/out.safetensors --receipt kept/r.json --input in.safetensors=a --input in.safetensors=b 2>&1 || echo "exit $?"
 mv away=it.safetensors work/in.safetensors
 # Among several outputs the receipt's folder tells, or the content and the name.
 mkdir two && ckpt convert "$DATA/gpt2-tiny" -o two/a -o two/b.safetensors --receipt two/r.json --quiet
