@@ -79,7 +79,7 @@ static ckpt_status read_base(ckpt_opened_adapter *out, ckpt_error *err) {
 static ckpt_status open_one(ckpt_adapters *all, const ckpt_adapter_request *request, uint32_t number, ckpt_error *err) {
   ckpt_opened_adapter *out = &all->list[number];
   const ckpt_open_options options = {.struct_size = sizeof options, .stored_names = true};
-  const ckpt_hash_options hash = {.struct_size = sizeof hash, .include = "all"};
+  const ckpt_hash_options hash = {.struct_size = sizeof hash, .include = "model"};
   out->scale = request->scale;
   out->request = number;
   out->path = ckpt_arena_copy(&all->arena, request->path);

@@ -75,6 +75,7 @@ static ckpt_status check_tensors(ckpt_findings *findings, ckpt_peft *peft, const
   for (size_t i = 0; i < ckpt_index_count(adapter) && status == CKPT_OK; i++) {
     const ckpt_tensor *tensor = ckpt_index_at(adapter, i);
     ckpt_error defect = {0};
+    if (!ckpt_role_is_model((ckpt_role)tensor->role)) continue; /* a trainer's states of it */
     status = ckpt_adapter_take(&found, &arena, tensor, &defect);
     status = report(findings, status, ckpt_index_file_of(adapter, tensor), tensor->name, &defect, err);
   }

@@ -160,6 +160,7 @@ ckpt_status ckpt_changes_collect(ckpt_adapters *all, uint32_t number, ckpt_error
   CKPT_TRY_ALLOC(all->is_given, err);
   for (size_t i = 0; i < ckpt_index_count(index); i++) {
     const ckpt_tensor *tensor = ckpt_index_at(index, i);
+    if (!ckpt_role_is_model((ckpt_role)tensor->role)) continue; /* a trainer's states of it */
     CKPT_TRY_GOTO(ckpt_fail_at(ckpt_adapter_take(&found, &all->arena, tensor, err), err, index->path, tensor->name));
   }
   ckpt_adapter_sort(&found);

@@ -104,3 +104,9 @@ try merge $base --adapter $lora -o x.safetensors --combine ties
 try hash $base --adapter $lora -o m.json
 try verify $base --adapter $lora
 ls x.safetensors r.json m.json 2> /dev/null
+# A checkpoint of the Trainer: its optimizer's states, read or not, are no part of the adapter.
+cp -r "$DATA/adapters/linear" saved && chmod -R u+w saved
+cp "$DATA/trainer/llama-dora/optimizer.pt" saved/adapter
+ckpt merge saved/base --adapter saved/adapter -o with.safetensors --quiet 2>&1 | grep -o 'ckpt1:.*'
+ckpt merge saved/base --adapter "$DATA/adapters/linear/adapter" -o without.safetensors --quiet 2>&1 | grep -o 'ckpt1:.*'
+ckpt verify "$DATA/trainer/llama-dora" | tail -n 1 | grep -o ' ok, .*'
