@@ -148,7 +148,7 @@ static bool has_tokenizer(const ckpt_index *index) {
   return false;
 }
 
-/* One that llama.cpp has. Of names that are not known here nothing is said to be wrong: newer releases have more. */
+/* Whether llama.cpp has this model of tokens. Newer releases may have others, so an unknown name is no problem. */
 static bool is_known_model(const char *name) {
   static const char *const known[] = {"llama", "bert", "gpt2", "t5", "rwkv", "plamo2", "gemma4", "none", "no_vocab"};
   for (size_t i = 0; i < sizeof known / sizeof *known; i++)
@@ -161,7 +161,7 @@ static ckpt_status say_missing(const model *m, const char *key, ckpt_error *err)
                            "there is no " TOKENIZER "%s: llama.cpp refuses the model", key);
 }
 
-/* An array's length; 0 where there is none. */
+/* Gives an array's length, or 0 without the array. */
 static ckpt_status length_of(const model *m, const char *key, uint64_t *out, bool *is_there, ckpt_error *err) {
   const ckpt_meta *meta = ckpt_index_meta(m->index, key);
   *is_there = meta != NULL;

@@ -175,7 +175,7 @@ static ckpt_status check_metadata(ckpt_findings *findings, const ckpt_index *ind
   if (index->defects.n != 0)
     why = "not compared, since parts of it are broken";
   else if (type != NULL && strcmp(type, "model") != 0)
-    why = "it is no whole model, and what it has to have is not known";
+    why = "nobody knows what a part of a model has to have";
   else if (arch == NULL)
     why = "names and shapes of its family are not known";
   if (why != NULL)

@@ -235,8 +235,8 @@ static ckpt_status load_config(ckpt_index *index, char **text, size_t *n_bytes, 
   return CKPT_OK;
 }
 
-/* The file of weights that config.json names, as transformers 5 follows it: *named is the index's; NULL without. One
- * that is not there, or of another kind, is a problem, and what the folder has is read. */
+/* Finds the file of weights that config.json names, as transformers 5 does: *named is the index's; NULL without. A
+ * missing file, or one of another kind, is a problem; then the folder's own files are read. */
 static ckpt_status find_named(ckpt_index *index, const ckpt_probe *p, const char **named, ckpt_error *err) {
   ckpt_config *config = NULL;
   size_t n_bytes;

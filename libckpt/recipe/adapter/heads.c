@@ -2,7 +2,7 @@
  * its labels. See changes.h.
  *
  * The class is the base's with the ending of the task that the adapter's config names. Transformers counts the labels
- * in id2label, and takes num_labels where there is none (ckpt_config_labels). */
+ * in id2label, else takes num_labels (ckpt_config_labels). */
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>

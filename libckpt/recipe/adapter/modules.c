@@ -99,7 +99,7 @@ static ckpt_status is_in_saved(bool *out, ckpt_peft *peft, const char *module, c
 }
 
 /* The number behind the first component `pattern` of a path; NULL: the first that at least two components come before.
- * -1: there is none. */
+ * -1 without a number. */
 static int64_t layer_of(const char *module, const char *pattern) {
   const size_t n_pattern = pattern == NULL ? 0 : strlen(pattern);
   int n_before = 0;

@@ -133,8 +133,8 @@ static ckpt_status discard_rows(ckpt_plan *plan, const ckpt_run_options *run, ck
 static ckpt_status finish_phase(ckpt_plan *plan, const ckpt_convert_request *request, const ckpt_run_options *run,
                                 ckpt_sink *receipt, ckpt_error *err) {
   ckpt_plan_drop_work(plan); /* what is opened again for its digest takes no more than that */
-  const char *advice =
-      plan->dialect == NULL ? "%exclude=$ keeps the other for both" : NULL; /* GGUF's names go by others */
+  const char *advice = plan->dialect == NULL ? "%exclude=$ keeps the other for both"
+                                             : "a folder that is written with %exclude=$ can be converted";
   CKPT_TRY(ckpt_plan_check_equal(plan, request->from->path, advice, err));
   CKPT_TRY(digest_outputs(plan, request->keeps_names, err));
   if (receipt != NULL) CKPT_TRY(ckpt_receipt_write(plan, request, receipt, err));

@@ -90,7 +90,7 @@ static ckpt_status read_byteorder(archive *a, ckpt_error *err) {
   return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "byteorder is neither 'little' nor 'big'");
 }
 
-/* A short record as text; empty where there is none, or it is too long. */
+/* Reads a short record as text. A missing or long record gives an empty text. */
 static ckpt_status read_text(archive *a, const ckpt_zip_entry *entry, char *text, size_t n_text, ckpt_error *err) {
   memset(text, 0, n_text);
   if (entry == NULL || entry->n_bytes == 0 || entry->n_bytes >= n_text) return CKPT_OK;
@@ -128,7 +128,7 @@ static ckpt_status read_version(archive *a, ckpt_torch_graph *graph, ckpt_arena 
   if (n != 0 && version >= 1 && version <= NEWEST) return CKPT_OK;
   graph->refused[0] = entry == NULL ? "it has no record of its version: torch refuses it"
                                     : ckpt_arena_printf(arena,
-                                                        "its version is none that torch reads, and torch refuses it "
+                                                        "torch refuses its version "
                                                         "('%.16s', 1 to %d are)",
                                                         text, NEWEST);
   CKPT_TRY_ALLOC(graph->refused[0], err);
