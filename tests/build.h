@@ -8,8 +8,8 @@
 std::string binary_dir();  // of the programs
 bool is_sanitized();
 
-// Whether everything is compared. Sanitizers look for what is wrong in memory, and fewer cases show that: what release
-// compares in whole is sampled there, but with --full.
+// Whether everything is compared. Sanitizers look for what is wrong in memory, and fewer cases show that: they sample
+// what release compares in whole, unless --full is given.
 bool is_thorough();
 
 #endif

@@ -42,7 +42,7 @@ static ckpt_status compare_steps(ckpt_findings *findings, const ckpt_index *inde
   for (uint32_t i = 0; i < n; i++) {
     if (files[i].n == 0 || !files[i].is_one) continue;
     if (first == UINT32_MAX) first = i;
-    if (files[i].value == files[first].value) continue;
+    if (first == i || files[i].value == files[first].value) continue;
     return ckpt_findings_add(findings, err, CKPT_WARNING, ckpt_source_path(index->source, i), NULL,
                              "the optimizer's steps in it are all %.17g, in %s %.17g: parameters were trained apart, "
                              "or these are files of two saves",

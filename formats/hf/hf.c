@@ -245,19 +245,22 @@ static ckpt_status find_named(ckpt_index *index, const ckpt_probe *p, const char
   *named = NULL;
   if (!p->is_folder || !has_file(p, "config.json")) return CKPT_OK;
   CKPT_TRY(load_config(index, &text, &n_bytes, err));
-  if (text == NULL) return CKPT_OK;
+  if (text == NULL || !ckpt_config_may_have(text, CKPT_CONFIG_WEIGHTS_KEY)) {
+    free(text);
+    return CKPT_OK;
+  }
   ckpt_status status = ckpt_config_parse(&config, text, n_bytes, NULL, &ignored);
   if (status == CKPT_ENOMEM && err != NULL) *err = ignored;
   const char *name = NULL;
-  if (status == CKPT_OK && ckpt_config_has(config, CKPT_HF_NAMED_KEY)) {
-    const bool is_text = ckpt_config_text(config, CKPT_HF_NAMED_KEY, &name);
+  if (status == CKPT_OK && ckpt_config_has(config, CKPT_CONFIG_WEIGHTS_KEY)) {
+    const bool is_text = ckpt_config_text(config, CKPT_CONFIG_WEIGHTS_KEY, &name);
     const bool is_kind = is_text && (ckpt_text_ends(name, SUFFIX) || ckpt_text_ends(name, CKPT_HF_INDEX_SUFFIX));
-    ckpt_config_show(config, CKPT_HF_NAMED_KEY, shown, sizeof shown);
+    ckpt_config_show(config, CKPT_CONFIG_WEIGHTS_KEY, shown, sizeof shown);
     if (is_kind && has_file(p, name))
       *named = ckpt_arena_copy(&index->arena, name);
     else
       status = ckpt_index_note(index, true, err,
-                               "config.json says that the weights are in %s (" CKPT_HF_NAMED_KEY
+                               "config.json says that the weights are in %s (" CKPT_CONFIG_WEIGHTS_KEY
                                "), which is no file "
                                "of safetensors here: transformers does not load what is read instead",
                                shown);

@@ -6,7 +6,6 @@
 
 #include "libckpt/format/format.h"
 
-#define CKPT_HF_NAMED_KEY "transformers_weights" /* of config.json: the file of the weights, or their index */
 #define CKPT_HF_INDEX_SUFFIX ".safetensors.index.json"
 #define CKPT_HF_TORCH "pytorch_model.bin" /* older weights, where there is no safetensors file */
 #define CKPT_HF_TORCH_INDEX "pytorch_model.bin.index.json"

@@ -239,13 +239,13 @@ static bool add_range(ckpt_record_checks *checks, check *c, uint64_t begin, uint
 }
 
 /* What is said of a record with all its bytes. */
-static ckpt_status compare(ckpt_record_checks *checks, check *c, const char *name, ckpt_error *err) {
+static ckpt_status compare(bool *has_damage, check *c, const char *name, ckpt_error *err) {
   c->state = CHECK_OVER;
   if (!c->has_said || c->sum == c->said) return CKPT_OK;
   if (!ckpt_source_goes_on(c->source))
     return ckpt_source_refuse_record(c->source, c->file, c->tensor->name, name, c->sum, c->said, c->n_bytes, err);
   c->state = CHECK_WRONG;
-  checks->has_damage = true;
+  *has_damage = true;
   return CKPT_OK;
 }
 
@@ -296,7 +296,7 @@ ckpt_status ckpt_record_checks_take(ckpt_record_checks *checks, ckpt_source *sou
   c->n_come += n_come;
   if (c->state == CHECK_OPEN && c->n_come == c->n_bytes) {
     drop_ranges(checks, c);
-    status = compare(checks, c, name_of(c, &row), err);
+    status = compare(&checks->has_damage, c, name_of(c, &row), err);
   }
   pthread_mutex_unlock(&checks->mutex);
   return status;
@@ -350,7 +350,7 @@ ckpt_status ckpt_record_checks_end(ckpt_record_checks *checks, void *window, siz
     } else {
       continue;
     }
-    if (status == CKPT_OK) status = compare(checks, c, name_of(c, &row), err);
+    if (status == CKPT_OK) status = compare(&checks->has_damage, c, name_of(c, &row), err);
     CKPT_TRY(ckpt_fail_at(status, err, ckpt_source_path(c->source, c->file), c->tensor->name));
   }
   return CKPT_OK;
@@ -393,14 +393,14 @@ ckpt_status ckpt_record_parts_add(ckpt_record_parts *parts, const ckpt_record_ch
 static ckpt_status compare_part(record_part *part, void *window, ckpt_error *err) {
   check *c = &part->check;
   const ckpt_tensor tensor = {.name = part->name};
-  ckpt_record_checks none = {.has_damage = false};
+  bool has_damage = false;
   ckpt_stored_record row;
   c->extent = &part->extent;
   c->tensor = &tensor;
   c->sum = 0;
   ckpt_status status = sum_bytes(c, 0, c->n_bytes, window, CKPT_WINDOW_BYTES, &c->sum, err);
-  if (status == CKPT_OK) status = compare(&none, c, name_of(c, &row), err);
-  if (c->state == CHECK_WRONG) /* and its source goes on */
+  if (status == CKPT_OK) status = compare(&has_damage, c, name_of(c, &row), err);
+  if (has_damage) /* and its source goes on */
     (void)ckpt_source_refuse_record(c->source, c->file, part->name, name_of(c, &row), c->sum, c->said, c->n_bytes,
                                     NULL);
   return ckpt_fail_at(status, err, ckpt_source_path(c->source, c->file), part->name);

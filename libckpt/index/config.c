@@ -272,6 +272,10 @@ bool ckpt_config_labels(const ckpt_config *config, uint64_t *n) {
   return number == NULL || (uint64_t)stated == *n;
 }
 
+bool ckpt_config_may_have(const char *text, const char *key) {
+  return strstr(text, key) != NULL || strchr(text, '\\') != NULL;
+}
+
 bool ckpt_config_has(const ckpt_config *config, const char *key) {
   const json_t *found = find(config, key);
   return found != NULL && !json_is_null(found);

@@ -40,6 +40,12 @@ bool ckpt_config_entry(const ckpt_config *config, const char *key, size_t i, con
 /* Item k of the list that is the value of such an entry, a whole number; false where there is none. */
 bool ckpt_config_entry_int(const ckpt_config *config, const char *key, size_t i, size_t k, int64_t *value);
 
+/* A key of transformers 5: the file of the weights, or their index. */
+#define CKPT_CONFIG_WEIGHTS_KEY "transformers_weights"
+
+/* Whether a config's text may have a key; escapes could spell it. */
+bool ckpt_config_may_have(const char *text, const char *key);
+
 /* How many labels a config has, as transformers counts them: entries of id2label, else num_labels, else 2. False where
  * either is no such value, where two keys could be one label, or where the two disagree. */
 bool ckpt_config_labels(const ckpt_config *config, uint64_t *n);

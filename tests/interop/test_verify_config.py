@@ -262,7 +262,7 @@ def is_named_twice(config, tensors):
 
 def is_cautious(config, said):
     """Whether it is one of the cases in which verify says why it does not know, though transformers would load it."""
-    reasons = ("no class of this model_type", "which is not known here", "config.json has no ",
+    reasons = ("no class of this model_type", "which is not known here", "does not know whether", "config.json has no ",
                "id2label and num_labels", "whose wrappers convert takes off", "another prefix than the names are read with",
                "is a name that not every release of transformers has")
     if any("two tensors have this name" in problem["message"] for problem in said["problems"]):

@@ -102,7 +102,7 @@ def main():
     generator = random.Random(seed)
     folder = tempfile.mkdtemp(prefix="ckpt-train-faults-")
     sweep = Sweep(train, fault, data, folder)
-    for what, most in (("killrename", 1), ("kill", 240), ("rename", 1), ("fsync", 6), ("write", 60), ("open", 12), ("read", 40), ("alloc", 80)):
+    for what, most in (("killrename", 1), ("kill", 120), ("rename", 1), ("fsync", 3), ("write", 30), ("open", 6), ("read", 20), ("alloc", 40)):
         n, count = 1, 0
         while sweep.once(what, n):
             count += 1
@@ -112,7 +112,7 @@ def main():
     kept, n = [], 1
     while (n_kept := sweep.full_disk(n)) is not None:
         kept.append(n_kept)
-        n += 1 if "--full" in sys.argv else 6
+        n += 1 if "--full" in sys.argv else 3
     print("disk full: checkpoints kept", kept)
     assert kept[0] == 0 and kept == sorted(kept) and kept[-1] > 1, kept
     shutil.rmtree(folder)

@@ -246,7 +246,9 @@ static ckpt_status take_named(ckpt_job *job, ckpt_error *err) {
 bool ckpt_job_walks_back(const ckpt_job *job, ckpt_status status) {
   const char *resume = job->options->resume;
   const bool is_some = resume != NULL && (strcmp(resume, "last") == 0 || strcmp(resume, "auto") == 0);
-  return is_some && (status == CKPT_EFORMAT || status == CKPT_EDIFFERENT || status == CKPT_ENOTFOUND);
+  const bool is_damage = status == CKPT_EFORMAT || status == CKPT_EDIFFERENT || status == CKPT_ENOTFOUND ||
+                         status == CKPT_EUNSUPPORTED || status == CKPT_ELIMIT; /* as flipped bits may look */
+  return is_some && is_damage;
 }
 
 /* From the newest back to one that can be opened. */

@@ -210,14 +210,12 @@ ckpt_status ckpt_model_load_places(const ckpt_parameter_place *places, const ckp
   ckpt_sink *sink = NULL;
   uint32_t number, n = 0;
   CKPT_TRY(ckpt_plan_new(&plan, err));
-  plan->wants_digests = false;
   ckpt_status status;
   CKPT_TRY_GOTO(ckpt_sink_custom(&sink, &memory_ops, &target, err));
   CKPT_TRY_GOTO(ckpt_plan_output_sink(plan, sink, &memory_format, &layout, &number, err));
   CKPT_TRY_GOTO(add_rows(plan, number, &target, index, options != NULL && options->allow_missing, &n, err));
-  const uint32_t n_rows = plan->n_rows;
+  for (uint32_t i = 0; i < plan->n_rows; i++) plan->rows[i].wants_digest = false; /* but of ties */
   CKPT_TRY_GOTO(ckpt_plan_add_equal_ties(plan, index, err));
-  plan->wants_digests = plan->n_rows != n_rows;
   CKPT_TRY_GOTO(ckpt_plan_run(plan, options == NULL ? NULL : options->run, err));
   CKPT_TRY_GOTO(ckpt_plan_check_equal(plan, index->path, NULL, err));
 done:

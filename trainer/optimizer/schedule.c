@@ -52,9 +52,10 @@ ckpt_status ckpt_schedule_check(ckpt_schedule *s, ckpt_error *err) {
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL,
                      "lr_scheduler_type polynomial: lr_end has to be below learning_rate (%g, %g)", s->end,
                      s->learning_rate);
-  if (s->kind == CKPT_SCHEDULE_REDUCE_ON_PLATEAU && !(s->plateau.factor < 1))
+  if (s->kind == CKPT_SCHEDULE_REDUCE_ON_PLATEAU && !(s->plateau.factor > 0 && s->plateau.factor < 1))
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL,
-                     "lr_scheduler_type reduce_lr_on_plateau: factor %g has to be below 1", s->plateau.factor);
+                     "lr_scheduler_type reduce_lr_on_plateau: factor %g has to be above 0 and below 1",
+                     s->plateau.factor);
   if (s->kind != CKPT_SCHEDULE_WARMUP_STABLE_DECAY) return CKPT_OK;
   if (s->n_decay == UINT64_MAX)
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL,

@@ -62,8 +62,8 @@ ckpt_status ckpt_schedule_check(ckpt_schedule *schedule, ckpt_error *err);
 /* The rate that step (from 0) is taken with; of reduce_lr_on_plateau the state's. */
 double ckpt_schedule_rate(const ckpt_schedule *schedule, const ckpt_plateau *plateau, uint64_t step);
 
-/* After an evaluation: the rate falls where none was better for longer than `patience`. Does nothing for other kinds.
- * Source: torch.optim.lr_scheduler.ReduceLROnPlateau. */
+/* After an evaluation: the rate falls after more than `patience` evaluations without a better one. Does nothing for
+ * other kinds. Source: torch.optim.lr_scheduler.ReduceLROnPlateau. */
 void ckpt_plateau_step(ckpt_plateau *plateau, const ckpt_schedule *schedule, double metric);
 
 #endif

@@ -100,7 +100,7 @@ static ckpt_status cut_sums(ckpt_sharded *s, ckpt_error *err) {
       const ckpt_shard_piece *piece = &s->pieces[i];
       const uint64_t each = ckpt_shard_aligned((piece->n + n_replicas - 1) / n_replicas);
       const uint64_t first = each * r < piece->n ? each * r : piece->n;
-      ranges[(size_t)r * n + i] = (ckpt_range){(s->stage == 1 ? piece->flat : piece->local) + first,
+      ranges[(size_t)r * n + i] = (ckpt_range){(s->stage < 2 ? piece->flat : piece->local) + first,
                                                piece->n - first < each ? piece->n - first : each};
     }
   }
@@ -269,7 +269,7 @@ static ckpt_status reduce_shards(ckpt_sharded *s, bool is_last, ckpt_error *err)
 ckpt_status ckpt_sharded_reduce(ckpt_sharded *s, bool is_last, ckpt_error *err) {
   CKPT_TRY(reduce_shards(s, is_last, err));
   if (!is_last || s->summed_by == NULL) return CKPT_OK;
-  float *shards = s->stage == 1 ? s->gradients : s->summed;
+  float *shards = s->summed == NULL ? s->gradients : s->summed;
   CKPT_TRY(ckpt_collective_reduce_scatter(s->replicas, shards, s->summed_by, err));
   return ckpt_collective_all_gather(s->replicas, shards, s->summed_by, err);
 }

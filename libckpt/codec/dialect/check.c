@@ -103,6 +103,15 @@ static ckpt_status check_keys(const checker *c, ckpt_error *err) {
   return check_missing(c, err);
 }
 
+/* A key that has a value for each layer, as llama.cpp reads of some; NULL: none has. */
+static const char *per_layer_key(const checker *c) {
+  for (const ckpt_arch_key *row = c->arch->gguf->keys; row->gguf != NULL; row++) {
+    const ckpt_meta *meta = has_value(row) ? meta_of(c, row->gguf) : NULL;
+    if (meta != NULL && meta->typed != NULL && meta->typed->type == CKPT_GGUF_ARRAY) return row->gguf;
+  }
+  return NULL;
+}
+
 /* A width of heads beside the one that the model has. */
 static ckpt_status check_width(const checker *c, const char *key, uint64_t width, ckpt_error *err) {
   uint32_t stated;
@@ -119,6 +128,7 @@ static ckpt_status check_widths(const checker *c, ckpt_error *err) {
   if (!u32_of(c, "attention.key_length", &width) && u32_of(c, "embedding_length", &n_columns) &&
       u32_of(c, "attention.head_count", &n_heads) && n_heads != 0)
     width = n_columns / n_heads;
+  if (width == 0) return CKPT_OK;
   for (const ckpt_arch_key *row = c->arch->gguf->keys; row->gguf != NULL; row++) {
     has_values = has_values || strcmp(row->gguf, "attention.value_length") == 0;
     rotates_whole = rotates_whole || (strcmp(row->gguf, "rope.dimension_count") == 0 && row->kind == CKPT_KEY_U32);
@@ -198,6 +208,11 @@ ckpt_status ckpt_dialect_check(ckpt_findings *findings, const ckpt_index *index,
   const checker c = {findings, index, ckpt_dialect_of_gguf(index), path};
   if (c.arch == NULL) return CKPT_OK;
   CKPT_TRY(check_keys(&c, err));
+  const char *per_layer = per_layer_key(&c);
+  if (per_layer != NULL)
+    return ckpt_findings_add(findings, err, CKPT_UNPROVEN, NULL, NULL,
+                             "metadata against tensors: %s.%s has a value for each layer", c.arch->gguf->architecture,
+                             per_layer);
   CKPT_TRY(check_widths(&c, err));
   CKPT_TRY(check_shapes(&c, err));
   if (index->misfit == NULL || findings->n_of[CKPT_PROBLEM] != n_before) return CKPT_OK;

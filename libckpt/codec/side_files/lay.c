@@ -10,10 +10,9 @@
 #include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
 #include "libckpt/codec/json.h"
+#include "libckpt/index/config.h"
 
 /* The key by which transformers finds weights under another name than its own. */
-static const char named_key[] = "transformers_weights";
-
 /* A walk over the objects of config.json, which copies its text with other dtypes. */
 typedef struct edit {
   ckpt_json *json;
@@ -36,17 +35,16 @@ static void replace(edit *e) {
   e->n_done = (size_t)ckpt_json_stop(e->json);
 }
 
-/* Leaves out the entry whose key began at `start` and whose value is the last token, with one of its commas. */
-static void leave_out(edit *e, size_t start) {
+/* Leaves out the entry whose key began at `start` and whose value is the last token: with the comma before it where an
+ * entry was kept, else with the one behind it. */
+static void leave_out(edit *e, size_t start, bool has_kept) {
   static const char *const space = " \t\r\n";
   size_t stop = (size_t)ckpt_json_stop(e->json);
   const size_t next = stop + strspn(e->text + stop, space);
-  size_t before = start;
-  while (before > e->n_done && strchr(space, e->text[before - 1]) != NULL) before--;
-  if (e->text[next] == ',')
+  if (has_kept)
+    while (e->text[start] != ',') start--; /* behind the entry that was kept, so behind n_done */
+  else if (e->text[next] == ',')
     stop = next + 1 + strspn(e->text + next + 1, space);
-  else if (before > e->n_done && e->text[before - 1] == ',')
-    start = before - 1;
   put(e, e->text + e->n_done, start - e->n_done);
   e->n_done = stop;
 }
@@ -67,22 +65,24 @@ static bool is_quantizer(const char *key) { return strstr(key, "quant") != NULL 
 
 /* Reads one object whose `{` was the last token. Recursion is bounded by the reader's depth limit. */
 static ckpt_status walk(edit *e, bool is_outermost, ckpt_error *err) {
-  for (;;) {
+  for (bool has_kept = false;;) {
     ckpt_json_token token;
     CKPT_TRY(ckpt_json_next(e->json, &token, err));
     if (token == CKPT_JSON_OBJECT_END) return CKPT_OK;
     const char *key = ckpt_json_text(e->json, NULL);
     bool is_dtype = e->dtype != NULL && (strcmp(key, "dtype") == 0 || strcmp(key, "torch_dtype") == 0);
-    const bool is_place = is_outermost && strcmp(key, named_key) == 0; /* of other files than are written */
+    const bool is_place =
+        is_outermost && strcmp(key, CKPT_CONFIG_WEIGHTS_KEY) == 0; /* of other files than are written */
     const size_t start = (size_t)ckpt_json_start(e->json);
     bool is_apart = is_quantizer(key); /* its dtypes are the quantizer's */
     CKPT_TRY(ckpt_json_next(e->json, &token, err));
     if (is_dtype && is_stale(e, token, is_outermost)) replace(e);
-    if (token == CKPT_JSON_OBJECT && !is_apart)
+    if (token == CKPT_JSON_OBJECT && !is_apart && !is_place) /* which may not change what is left out */
       CKPT_TRY(walk(e, false, err));
     else
       CKPT_TRY(ckpt_json_skip_rest(e->json, token, err));
-    if (is_place) leave_out(e, start);
+    if (is_place) leave_out(e, start, has_kept);
+    has_kept = has_kept || !is_place;
   }
 }
 
@@ -105,7 +105,7 @@ done:
 ckpt_status ckpt_side_file_lay(ckpt_layout *layout, const ckpt_side_file *side, const char *dtype, ckpt_error *err) {
   CKPT_TRY(ckpt_layout_file_add(layout, side->name, err));
   const bool is_config = side->text != NULL && strcmp(side->name, "config.json") == 0;
-  if (!is_config || (dtype == NULL && strstr(side->text, named_key) == NULL))
+  if (!is_config || (dtype == NULL && !ckpt_config_may_have(side->text, CKPT_CONFIG_WEIGHTS_KEY)))
     return ckpt_layout_side_file(layout, side, err);
   size_t n_bytes;
   CKPT_TRY(rewrite(side, dtype, NULL, &n_bytes, err));

@@ -18,7 +18,7 @@
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
 
-/* Adapters of one content go by their scale: so the order of requests decides nothing in the merged model. */
+/* Sorts adapters with the same content by scale, so that the order of requests does not change the merged model. */
 static int by_digest(const void *x, const void *y) {
   const ckpt_opened_adapter *a = x, *b = y;
   const int by_content = memcmp(&a->digest, &b->digest, sizeof a->digest);
@@ -32,6 +32,7 @@ static ckpt_status check_values(ckpt_opened_adapter *adapter, const ckpt_stats *
   adapter->is_zero = calloc(ckpt_index_count(index) + 1, sizeof *adapter->is_zero);
   CKPT_TRY_ALLOC(adapter->is_zero, err);
   for (size_t i = 0; i < ckpt_index_count(index); i++) {
+    if (stats[i] == NULL) continue;
     if (stats[i]->n_nan != 0 || stats[i]->n_inf != 0)
       return ckpt_fail(err, CKPT_EVALUE, index->path, ckpt_index_at(index, i)->name,
                        "%llu values are NaN and %llu infinite: nothing can be merged with them",
@@ -41,7 +42,7 @@ static ckpt_status check_values(ckpt_opened_adapter *adapter, const ckpt_stats *
   return CKPT_OK;
 }
 
-/* One more read of the adapter, which is small. */
+/* One more read of the adapter, which is small, without a trainer's states. */
 static ckpt_status look_at_values(ckpt_opened_adapter *adapter, ckpt_error *err) {
   const size_t n = ckpt_index_count(adapter->index);
   const ckpt_run_options run = {.struct_size = sizeof run};
@@ -51,8 +52,11 @@ static ckpt_status look_at_values(ckpt_opened_adapter *adapter, ckpt_error *err)
   CKPT_TRY_ALLOC(stats, err);
   CKPT_TRY_GOTO(ckpt_plan_new(&plan, err));
   plan->wants_digests = false;
-  for (size_t i = 0; i < n; i++)
-    CKPT_TRY_GOTO(ckpt_stats_add(plan, adapter->index, ckpt_index_at(adapter->index, i), &stats[i], err));
+  for (size_t i = 0; i < n; i++) {
+    const ckpt_tensor *tensor = ckpt_index_at(adapter->index, i);
+    if (ckpt_role_is_model((ckpt_role)tensor->role))
+      CKPT_TRY_GOTO(ckpt_stats_add(plan, adapter->index, tensor, &stats[i], err));
+  }
   CKPT_TRY_GOTO(ckpt_plan_run(plan, &run, err));
   status = check_values(adapter, stats, err);
 done:

@@ -9,10 +9,12 @@
 #include "libckpt/recipe/adapter/forms.h"
 #include "libckpt/recipe/adapter/parts.h"
 
-/* What is no defect of the adapter, and of no interest to a merge, is passed over. */
+/* Reports a defect as a problem, and what no merge takes as unproven. */
 static ckpt_status report(ckpt_findings *findings, ckpt_status status, const char *file, const char *tensor,
                           const ckpt_error *defect, ckpt_error *err) {
-  if (status == CKPT_OK || status == CKPT_EUNSUPPORTED) return CKPT_OK;
+  if (status == CKPT_OK) return CKPT_OK;
+  if (status == CKPT_EUNSUPPORTED)
+    return ckpt_findings_add(findings, err, CKPT_UNPROVEN, NULL, NULL, "adapter: %s: %s", tensor, defect->message);
   if (!ckpt_is_defect(status)) return ckpt_fail_as(err, status, file, tensor, defect);
   return ckpt_findings_add_error(findings, err, CKPT_PROBLEM, defect->file[0] != '\0' ? defect->file : file, tensor,
                                  defect);
@@ -91,7 +93,7 @@ static ckpt_status check_tensors(ckpt_findings *findings, ckpt_peft *peft, const
 }
 
 ckpt_status ckpt_adapter_verify(ckpt_findings *findings, const ckpt_index *adapter, ckpt_error *err) {
-  const size_t n_problems = findings->n_of[CKPT_PROBLEM];
+  const size_t n_problems = findings->n_of[CKPT_PROBLEM], n_unproven = findings->n_of[CKPT_UNPROVEN];
   ckpt_peft peft;
   ckpt_error defect = {0};
   ckpt_status status = ckpt_peft_read(&peft, adapter, &defect);
@@ -102,10 +104,13 @@ ckpt_status ckpt_adapter_verify(ckpt_findings *findings, const ckpt_index *adapt
   else
     status = check_tensors(findings, &peft, adapter, err);
   if (status == CKPT_OK && defect.status == CKPT_OK && peft.alpha == 0 && peft.n_alphas == 0)
-    status = ckpt_findings_add(findings, err, CKPT_WARNING, peft.path, NULL, "lora_alpha is 0: it changes nothing");
+    status = ckpt_findings_add(findings, err, CKPT_WARNING, peft.path, NULL,
+                               "lora_alpha is 0: its lora_A and lora_B change nothing");
   const bool is_read = peft.config != NULL && defect.status == CKPT_OK;
   ckpt_peft_free(&peft);
-  if (status != CKPT_OK || !is_read || findings->n_of[CKPT_PROBLEM] != n_problems) return status;
+  if (status != CKPT_OK || !is_read || findings->n_of[CKPT_PROBLEM] != n_problems ||
+      findings->n_of[CKPT_UNPROVEN] != n_unproven)
+    return status;
   return ckpt_findings_add(findings, err, CKPT_PROVEN, NULL, NULL,
                            "adapter: modules, parts and ranks are what adapter_config.json says");
 }

@@ -145,7 +145,7 @@ static ckpt_status in_layers(bool *out, const ckpt_peft *peft, const char *modul
   CKPT_TRY(find_layer(&layer, peft, module, err));
   *out = false;
   if (ckpt_config_int(peft->config, "layers_to_transform", &wanted)) {
-    *out = layer == wanted;
+    *out = layer >= 0 && layer == wanted;
     return CKPT_OK;
   }
   for (size_t i = 0;; i++) {

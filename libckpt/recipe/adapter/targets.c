@@ -205,14 +205,15 @@ ckpt_status ckpt_changes_check_noop(const ckpt_adapters *all, uint32_t number, c
     if (has_effect(adapter, c)) return CKPT_OK;
     n++;
     n_unscaled += c->scale == 0;
-    n_zero += c->output != NULL && is_zero(adapter, c->output);
+    n_zero += c->output == NULL || is_zero(adapter, c->output);
   }
   if (adapter->scale == 0)
     why = "its scale is 0";
   else if (n != 0 && n_unscaled == n)
     why = "lora_alpha is 0";
   else if (n != 0)
-    why = n_zero == n ? "every lora_B is zero, as if it was never trained" : "every lora_A or lora_B is zero";
+    why = n_zero == n ? "every lora_B is zero, as if it was never trained"
+                      : "every lora_A or lora_B is zero, or its alpha";
   return ckpt_advise(
       ckpt_fail(err, CKPT_EVALUE, adapter->index->path, NULL, "%s: the merged model would be the base", why), err,
       "%allow_noop merges it");

@@ -67,11 +67,11 @@ ckpt_status ckpt_prove(const ckpt_proof *proof, const ckpt_run_options *run, ckp
     known.progress_arg = &progress;
   }
   size_t first = 0, n_slice = known.trace != NULL ? proof->n : CKPT_PROOF_SLICE;
-  ckpt_record_parts parts = {.n = 0}; /* whose tensors are those of several slices */
+  ckpt_record_parts parts = {.n = 0}; /* whose tensors are those of several slices, or of halves of one */
   ckpt_status status;
   do { /* once where there is no item: the digest of nothing is one too, and so is its trace */
     size_t end = proof->n - first < n_slice ? proof->n : first + n_slice;
-    status = prove_range(proof, first, end, &known, n_slice < proof->n ? &parts : NULL, show, show_arg, err);
+    status = prove_range(proof, first, end, &known, &parts, show, show_arg, err);
     progress.n_before += progress.n_now;
     progress.n_now = 0;
     first = end;

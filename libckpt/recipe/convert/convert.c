@@ -207,20 +207,22 @@ static ckpt_status say_cast_states(ckpt_output *output, const ckpt_name_list *st
   return ckpt_index_note_is(output->described, CKPT_NOTE_DOUBT, NULL, err);
 }
 
-/* Whether a tensor is what a rank other than the first has of a parameter: NAME@R beside NAME, with other values. */
-static bool is_of_another_rank(const ckpt_index *from, const ckpt_tensor *tensor, ckpt_arena *arena) {
+/* The '@' of a name like NAME@R, which a rank other than the first has of a weight with other values; NULL: of none. */
+static const char *rank_mark(const ckpt_index *from, const ckpt_tensor *tensor) {
   const char *at = strrchr(tensor->name, '@');
-  if (at == NULL || at[1] == '\0' || at[1 + strspn(at + 1, "0123456789")] != '\0' || !ckpt_caps_of(from).items ||
-      tensor->role != CKPT_ROLE_PARAMETER || !ckpt_dtype_is_float((ckpt_dtype)tensor->dtype))
-    return false;
-  const char *name = ckpt_arena_printf(arena, "%.*s", (int)(at - tensor->name), tensor->name);
-  return name != NULL && ckpt_index_find(from, name) != NULL;
+  const bool is_number = at != NULL && at[1] != '\0' && at[1 + strspn(at + 1, "0123456789")] == '\0';
+  const bool is_weight = tensor->role == CKPT_ROLE_PARAMETER && ckpt_dtype_is_float((ckpt_dtype)tensor->dtype);
+  return is_number && is_weight && ckpt_caps_of(from).items ? at : NULL;
 }
 
 /* A model has one of each. A training state keeps them all, as the ranks do. */
 static ckpt_status refuse_drift(const ckpt_index *from, const ckpt_tensor *tensor, const ckpt_format *format,
                                 ckpt_arena *arena, ckpt_error *err) {
-  if (format->caps.training_state || !is_of_another_rank(from, tensor, arena)) return CKPT_OK;
+  const char *at = format->caps.training_state ? NULL : rank_mark(from, tensor);
+  if (at == NULL) return CKPT_OK;
+  const char *name = ckpt_arena_text(arena, tensor->name, (size_t)(at - tensor->name));
+  CKPT_TRY_ALLOC(name, err);
+  if (ckpt_index_find(from, name) == NULL) return CKPT_OK;
   return ckpt_advise(ckpt_fail(err, CKPT_EDIFFERENT, NULL, NULL,
                                "has other values than the first rank's: the ranks have drifted, and a model has one"),
                      err, "%exclude=*@* takes the first rank's");

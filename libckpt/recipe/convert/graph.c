@@ -236,10 +236,11 @@ static ckpt_status find_origins(ckpt_graph_origin *origins, const ckpt_index *gr
   const ckpt_tensor *differing;
   CKPT_TRY(ckpt_graph_check_named(&differing, graph, named, old, err));
   if (differing != NULL)
-    return ckpt_fail(err, CKPT_EDIFFERENT, graph->path, differing->name,
-                     "is not that of %s: its exporter made it of several (a norm folded into a weight), or exported "
-                     "another checkpoint, so new values would compute something else",
-                     old->path);
+    return ckpt_fail(
+        err, CKPT_EDIFFERENT, graph->path, differing->name,
+        "differs from the one in %s: the exporter combined several tensors (a norm folded into a weight), or "
+        "exported another checkpoint, so new values would give wrong results",
+        old->path);
   return ckpt_graph_match(origins, graph, open, old, is_used, err);
 }
 

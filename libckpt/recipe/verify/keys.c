@@ -8,7 +8,7 @@
 #include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
 
-enum { MAX_LABELS = 10000, MAX_KEY = 128 };
+enum { MAX_ENTRIES = 10000, MAX_KEY = 128 }; /* of an object: each is looked up from the first */
 
 /* Models, as bits. */
 enum { LLAMA = 1, MISTRAL = 2, QWEN2 = 4, QWEN3 = 8, MIXTRAL = 16, GEMMA2 = 32, NEOX = 64, GPT2 = 128, ALL = 255 };
@@ -48,7 +48,8 @@ typedef struct checker {
 } checker;
 
 static void leave_unproven(checker *c, const char *key) {
-  if (c->why[0] == '\0') snprintf(c->why, c->n_why, "config.json has %s, which is not known here", key);
+  if (c->why[0] == '\0')
+    snprintf(c->why, c->n_why, "ckpt does not know whether transformers takes %s of config.json", key);
 }
 
 /* A problem with a key, unless there is one. */
@@ -180,8 +181,8 @@ static ckpt_status check_id2label(checker *c, const char *key, ckpt_error *err) 
   if (kind == CKPT_CONFIG_NULL) return CKPT_OK;
   if (kind != CKPT_CONFIG_OBJECT) return refuse(c, key, "labels by their numbers", err);
   const size_t n = ckpt_config_count(c->config, key);
-  if (n > MAX_LABELS) leave_unproven(c, key);
-  for (size_t i = 0; i < n && n <= MAX_LABELS; i++) {
+  if (n > MAX_ENTRIES) leave_unproven(c, key);
+  for (size_t i = 0; i < n && n <= MAX_ENTRIES; i++) {
     (void)ckpt_config_kind_at(c->config, key, i, &name);
     const bool is_number = name[0] != '\0' && strspn(name, "0123456789") == strlen(name);
     if (strpbrk(name, "0123456789") == NULL) return refuse(c, key, "labels by their numbers", err);
@@ -204,8 +205,8 @@ static ckpt_status check_problem_type(checker *c, const char *key, ckpt_error *e
   const char *type;
   uint64_t n;
   if (!ckpt_config_text(c->config, key, &type) || strcmp(type, "single_label_classification") != 0) return CKPT_OK;
-  if (ckpt_config_labels(c->config, &n) && n != 1) return CKPT_OK;
-  return refuse(c, key, "of one label", err);
+  if (!ckpt_config_labels(c->config, &n)) leave_unproven(c, key);
+  return ckpt_config_labels(c->config, &n) && n == 1 ? refuse(c, key, "of one label", err) : CKPT_OK;
 }
 
 static ckpt_status check_layer_types(checker *c, const char *key, ckpt_error *err) {
@@ -255,7 +256,10 @@ static void check_rope_entries(checker *c, const char *key) {
   const char *name;
   char whole[MAX_KEY];
   double value;
-  for (size_t i = 0; ckpt_config_kind_at(c->config, key, i, &name) != CKPT_CONFIG_ABSENT; i++) {
+  const size_t n = ckpt_config_count(c->config, key);
+  if (n > MAX_ENTRIES) leave_unproven(c, key);
+  for (size_t i = 0; i < n && n <= MAX_ENTRIES; i++) {
+    (void)ckpt_config_kind_at(c->config, key, i, &name);
     if (strcmp(name, "rope_type") == 0 || strcmp(name, "type") == 0) continue;
     if (!is_one_of(name, numbers) || snprintf(whole, sizeof whole, "%s.%s", key, name) >= (int)sizeof whole ||
         !ckpt_config_number(c->config, whole, &value) || !(value > 0) || !is_share(c, whole))
@@ -312,7 +316,6 @@ static ckpt_status check_rope(checker *c, const char *key, ckpt_error *err) {
     leave_unproven(c, key);
     return CKPT_OK;
   }
-  if (kind != CKPT_CONFIG_OBJECT) return refuse(c, key, "an object", err);
   for (size_t i = 2; i-- != 0;) { /* rope_type decides */
     snprintf(whole, sizeof whole, "%s.%s", key, names[i]);
     if (ckpt_config_kind_of(c->config, whole) != CKPT_CONFIG_ABSENT && !ckpt_config_text(c->config, whole, &type))
@@ -375,7 +378,9 @@ ckpt_status ckpt_verify_keys(ckpt_findings *findings, const ckpt_config *config,
   if (c.model == 0) leave_unproven(&c, "model_type");
   if (c.model == 0) return CKPT_OK;
   const char *key;
-  for (size_t i = 0; (key = ckpt_config_key(config, i)) != NULL; i++) CKPT_TRY(check_one(&c, key, err));
-  if (ckpt_config_count(config, "architectures") > 1) leave_unproven(&c, "architectures of several");
+  for (size_t i = 0; (key = ckpt_config_key(config, i)) != NULL && i < MAX_ENTRIES; i++)
+    CKPT_TRY(check_one(&c, key, err));
+  if (key != NULL) leave_unproven(&c, "so many keys");
+  if (ckpt_config_count(config, "architectures") > 1) leave_unproven(&c, "several architectures");
   return check_head(&c, err);
 }

@@ -505,8 +505,9 @@ static bool has_file(const ckpt_index *index, const char *name) {
 /* Whether an adapter lies beside the model, which transformers applies, but does not belong to what is read. */
 static bool has_adapter_beside(const ckpt_index *index) {
   char path[PATH_MAX];
-  const int n = snprintf(path, sizeof path, "%s/adapter_config.json", ckpt_source_root(index->source));
-  return n > 0 && n < (int)sizeof path && access(path, F_OK) == 0;
+  const char *root = ckpt_source_root(index->source);
+  const int n = snprintf(path, sizeof path, "%s/adapter_config.json", root);
+  return root[0] != '\0' && n > 0 && n < (int)sizeof path && access(path, F_OK) == 0;
 }
 
 /* What transformers does not do, and was done to read these names. */
@@ -524,7 +525,7 @@ static void check_folder(checker *c) {
   else if (has_adapter_beside(index))
     leave_unproven(c, "transformers applies the adapter of %s to it", "adapter_config.json");
   const char *named;
-  if (ckpt_config_text(c->config, "transformers_weights", &named) && has_file(index, named)) return;
+  if (ckpt_config_text(c->config, CKPT_CONFIG_WEIGHTS_KEY, &named) && has_file(index, named)) return;
   if (!has_file(index, "model.safetensors") && !has_file(index, "model.safetensors.index.json") &&
       !has_file(index, "pytorch_model.bin") && !has_file(index, "pytorch_model.bin.index.json"))
     leave_unproven(c, "transformers looks for %s", "model.safetensors or its index");

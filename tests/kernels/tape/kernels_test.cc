@@ -213,19 +213,19 @@ TEST_P(TapeAttention, LevelsEqualReference) {
     });
 }
 
-// The longer ones take minutes where a sanitizer looks: whole in --full.
+// The longer ones take minutes where a sanitizer looks.
 std::vector<AttentionCase> Attentions() {
   std::vector<AttentionCase> cases = {{1, 1, 1, 1, 8, 0, false, false, 0},
                                       {2, 70, 2, 1, 16, 0, false, true, 0},
                                       {1, 64, 2, 2, 64, 64, true, true, 0.5}};
-  if (getenv("CKPT_TEST_FULL") == nullptr)
-    cases.insert(cases.end(), {{1, 130, 2, 2, 33, 0, true, false, 0.1},
-                               {1, 140, 2, 1, 20, 70, false, false, 0},
-                               {1, 66, 2, 1, 256, 9, true, true, 0.25}});
-  else
+  if (is_thorough())
     cases.insert(cases.end(), {{1, 130, 3, 3, 33, 0, true, false, 0.1},
                                {1, 200, 4, 2, 20, 9, false, false, 0},
                                {2, 129, 2, 1, 256, 70, true, true, 0.25}});
+  else
+    cases.insert(cases.end(), {{1, 130, 2, 2, 33, 0, true, false, 0.1},
+                               {1, 140, 2, 1, 20, 70, false, false, 0},
+                               {1, 66, 2, 1, 256, 9, true, true, 0.25}});
   return cases;
 }
 

@@ -30,3 +30,11 @@ ckpt verify model --headers --quiet | grep -e config -e problem
 sed -i 's/{/{"transformers_weights": "own.safetensors.index.json",/;t' model/config.json
 sed -i '1!s/"transformers_weights": "own.safetensors.index.json",//' model/config.json
 ckpt verify model --headers --quiet | grep -e config: -e problem
+echo '# of any kind, and twice: what is left is JSON'
+for text in '{"transformers_weights": {"dtype": "float32", "a": 1}, "dtype": "float32"}' \
+  '{"a": 1, "transformers_weights": null, "transformers_weights": null}' '{"transformers_weights": null, "transformers_weights": 7}'; do
+  config "$text"
+  rm -rf out
+  ckpt convert in -o out --dtype bf16 --quiet 2>&1 > sum; echo "exit $?"
+  [ ! -e out/config.json ] || python3 -m json.tool --compact out/config.json
+done

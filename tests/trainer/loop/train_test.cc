@@ -277,6 +277,21 @@ TEST_F(Train, WalksBackPastBytesThatChanged) {
   }
 }
 
+// A flipped byte can make it look like another version's, which is damage too.
+TEST_F(Train, WalksBackPastWhatLooksLikeAnotherVersion) {
+  const std::string common = "--max_steps 6 --quiet --save_steps 3 --per_device_train_batch_size 4 ";
+  ASSERT_EQ(train("run", common).code, 0);
+  const std::string whole = bytes("run/model.safetensors");
+  std::fstream file(at("run/checkpoint-6/.metadata"), std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(1);
+  file.put('\x7f'); /* the pickle's protocol */
+  file.close();
+  const Outcome done = train("run", common + "--resume auto");
+  ASSERT_EQ(done.code, 0) << done.text;
+  EXPECT_NE(done.text.find("is skipped"), std::string::npos) << done.text;
+  EXPECT_EQ(bytes("run/model.safetensors"), whole);
+}
+
 // A later checkpoint of the same run would be taken for what follows; a folder of another is not written over.
 TEST_F(Train, TimesOfARunAreNotMixed) {
   const std::string common = "--max_steps 6 --quiet --save_steps 2 --per_device_train_batch_size 4 ";

@@ -121,8 +121,10 @@ TEST(Schedule, RefusesWhatCannotBeMeant) {
   EXPECT_EQ(ckpt_schedule_check(&polynomial, nullptr), CKPT_EINVAL);
   ckpt_schedule plateau = ckpt_schedule_default(CKPT_SCHEDULE_REDUCE_ON_PLATEAU, 1e-3, 0, 10);
   EXPECT_EQ(ckpt_schedule_check(&plateau, nullptr), CKPT_OK);
-  plateau.plateau.factor = 1;
-  EXPECT_EQ(ckpt_schedule_check(&plateau, nullptr), CKPT_EINVAL);
+  for (const double factor : {1.0, 0.0, -0.5}) {
+    plateau.plateau.factor = factor;
+    EXPECT_EQ(ckpt_schedule_check(&plateau, nullptr), CKPT_EINVAL);
+  }
   EXPECT_EQ(ckpt_schedule_find("lineal"), CKPT_N_SCHEDULES);
 }
 
