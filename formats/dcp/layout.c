@@ -299,7 +299,7 @@ static ckpt_status lay_files(ckpt_layout *layout, ckpt_dcp_folder *f, uint32_t n
   return CKPT_OK;
 }
 
-const ckpt_format_option ckpt_dcp_options[] = {{"zstd_level", .least = 1, .most = 22}, {NULL}};
+const ckpt_format_option ckpt_dcp_options[] = {{"zstd_level", .least = 1, .most = 22}, {.name = NULL}};
 
 ckpt_status ckpt_dcp_layout(ckpt_layout *layout, const ckpt_layout_options *options, ckpt_error *err) {
   const ckpt_index *index = layout->index;

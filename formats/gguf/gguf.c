@@ -132,7 +132,7 @@ static ckpt_status layout(ckpt_layout *l, const ckpt_layout_options *options, ck
 static const ckpt_format_option options[] = {{"remove", CKPT_VALUE_LIST, .is_of_all = true},
                                              {"set", CKPT_VALUE_LIST, .is_of_all = true},
                                              {"pre", CKPT_VALUE_TEXT, .is_of_all = true},
-                                             {NULL}};
+                                             {.name = NULL}};
 
 const ckpt_format ckpt_format_gguf = {
     .name = "gguf",

@@ -502,7 +502,7 @@ const ckpt_format_option ckpt_onnx_options[] = {
     {"graph", CKPT_VALUE_INPUT, .is_of_all = true, .changed = "the tensors of the graph's model have changed"},
     {"partial", .least = 1, .most = 1, .is_of_all = true},
     {"graph_weights", CKPT_VALUE_INPUT, .is_of_all = true, .changed = "the checkpoint of the graph has changed"},
-    {NULL}};
+    {.name = NULL}};
 
 static ckpt_status choose(writer *w, const ckpt_layout *layout, const ckpt_layout_options *options, ckpt_error *err) {
   uint64_t n_model;

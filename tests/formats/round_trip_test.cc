@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <map>
 
-#include "tests/formats/reshard_testing.h"
 #include "tests/build.h"
+#include "tests/formats/reshard_testing.h"
 
 extern "C" {
 #include "libckpt/codec/torch/state/state.h"

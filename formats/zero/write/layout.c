@@ -422,7 +422,7 @@ static ckpt_status lay_models(const ckpt_zero_run *run, const char *tag, uint32_
 const ckpt_format_option ckpt_zero_options[] = {
     {"stage", .least = 1, .most = CKPT_ZERO_STAGES, .if_absent = CKPT_ZERO_STAGES},
     {"engine", .least = CKPT_ENGINE_BF16, .most = CKPT_ENGINE_FP32, .words = "bf16|fp16|fp32"},
-    {NULL}};
+    {.name = NULL}};
 
 ckpt_status ckpt_zero_layout(ckpt_layout *layout, const ckpt_layout_options *options, ckpt_error *err) {
   const uint32_t stage = (uint32_t)ckpt_format_value_of(&options->values, &ckpt_zero_options[0]);

@@ -15,8 +15,8 @@ extern "C" {
 #include "kernels/ref/quant/quant.h"
 #include "libckpt/base/dtype.h"
 }
-#include "tests/kernels/quant/quant_inputs.h"
 #include "tests/build.h"
+#include "tests/kernels/quant/quant_inputs.h"
 
 namespace {
 
