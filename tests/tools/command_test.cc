@@ -94,6 +94,7 @@ TEST_P(Cases, GiveWhatTheyGave) {
   Folder folder;
   std::string base = std::string(CKPT_TESTS_DIR "/tools/cases/") + GetParam();
   Result result = RunShell(folder, {base + ".sh"});
+  EXPECT_EQ((result.out + result.err).find(CKPT_TESTS_DIR), std::string::npos) << "holds where the tree is: " << base;
   Compare(base + ".stdout", result.out, "");
   Compare(base + ".stderr", result.err, "");
   Compare(base + ".exit", std::to_string(result.exit) + "\n", "0\n");

@@ -109,4 +109,5 @@ cp -r "$DATA/adapters/linear" saved && chmod -R u+w saved
 cp "$DATA/trainer/llama-dora/optimizer.pt" saved/adapter
 ckpt merge saved/base --adapter saved/adapter -o with.safetensors --quiet 2>&1 | grep -o 'ckpt1:.*'
 ckpt merge saved/base --adapter "$DATA/adapters/linear/adapter" -o without.safetensors --quiet 2>&1 | grep -o 'ckpt1:.*'
-ckpt verify "$DATA/trainer/llama-dora" | tail -n 1 | grep -o ' ok, .*'
+cp -r "$DATA/trainer/llama-dora" whole
+ckpt verify whole | tail -n 1 | grep -o ' ok, .*'
