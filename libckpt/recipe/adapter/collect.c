@@ -7,16 +7,31 @@
 #include "libckpt/base/text.h"
 #include "libckpt/recipe/adapter/changes.h"
 #include "libckpt/recipe/adapter/parts.h"
+#include "libckpt/recipe/quantize/quantized.h"
 
 typedef unsigned long long ull;
 
-/* Of the base blocks are merged too, as what they stand for. */
+/* The end of a refusal: by what method the base is quantized, where config.json and a tensor say so. */
+typedef struct quantized_text {
+  char text[128];
+} quantized_text;
+
+static quantized_text by_method(const ckpt_index *base) {
+  quantized_text out = {""};
+  ckpt_quantization found;
+  if (ckpt_index_quantization(base, &found, NULL) == CKPT_OK && found.is_stated && found.is_present)
+    ckpt_c_snprintf(out.text, sizeof out.text, " (the base is quantized, by %s: dequantize it first)",
+                    found.method[0] == '\0' ? found.key : found.method);
+  return out;
+}
+
+/* Blocks of the base are merged too, as the values that they stand for. */
 static ckpt_status check_base(const ckpt_adapters *all, const ckpt_tensor *base, ckpt_error *err) {
   const ckpt_dtype dtype = (ckpt_dtype)base->dtype;
   if (ckpt_dtype_is_block(dtype) && all->base->stored_form != NULL) return CKPT_OK;
   if (dtype == CKPT_F32 || dtype == CKPT_F16 || dtype == CKPT_BF16) return CKPT_OK;
-  return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "the base's tensor is %s: only f16, bf16 and f32 are merged",
-                   ckpt_dtype_name(dtype));
+  return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "the base's tensor is %s: only f16, bf16 and f32 are merged%s",
+                   ckpt_dtype_name(dtype), by_method(all->base).text);
 }
 
 /* ---- one module -------------------------------------------------------------------------------------------------- */
@@ -27,7 +42,8 @@ static ckpt_adapter_place find_place(const ckpt_adapters *all, const char *wante
 }
 
 static ckpt_status refuse_nowhere(const ckpt_adapters *all, const char *wanted, ckpt_error *err) {
-  return ckpt_fail(err, CKPT_ENOTFOUND, NULL, NULL, "%s has no '%s', which it is for", all->base->path, wanted);
+  return ckpt_fail(err, CKPT_ENOTFOUND, NULL, NULL, "%s has no '%s', which it is for%s", all->base->path, wanted,
+                   by_method(all->base).text);
 }
 
 static ckpt_status set_place(ckpt_change *change, const ckpt_adapters *all, const char *wanted, ckpt_error *err) {

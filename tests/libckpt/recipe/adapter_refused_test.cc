@@ -296,23 +296,27 @@ TEST_F(Refused, ANewHeadGetsLabelsWhereTheConfigCountsOthers) {
 
 TEST_F(Refused, QuantizedBases) {
   const std::string module = "model.layers.0.self_attn.q_proj.";
-  const auto refuse = [&](const std::string &method, const std::string &tensor, const std::string &dtype,
-                          const std::string &message) {
+  const auto refuse = [&](const std::string &method, const std::string &values, const std::string &dtype,
+                          const std::string &scales, const std::string &message) {
+    const std::string n = dtype == "I32" ? "1024" : "256", end = dtype == "I32" ? "1088" : "320";
     folder_.write("base/config.json",
                   R"({"model_type":"llama","quantization_config":{"quant_method":")" + method + "\"}}");
-    folder_.write("base/model.safetensors",
-                  Header("\"" + tensor + "\":{\"dtype\":\"" + dtype + R"(","shape":[16,16],"data_offsets":[0,)" +
-                         (dtype == "I32" ? "1024]}" : "256]}")) +
-                      std::string(dtype == "I32" ? 1024 : 256, '\1'));
+    folder_.write(
+        "base/model.safetensors",
+        Header("\"" + module + values + "\":{\"dtype\":\"" + dtype + R"(","shape":[16,16],"data_offsets":[0,)" + n +
+               "]},\"" + module + scales + R"(":{"dtype":"F32","shape":[16],"data_offsets":[)" + n + "," + end + "]}") +
+            std::string(std::stoul(end), '\1'));
     adapters_.reset();
     base_ = Open(folder_ / "base");
-    expect(config_, good_, message);
+    expect(config_, good_, message + " (the base is quantized, by " + method + ": dequantize it first)");
   };
-  refuse("gptq", module + "qweight", "I32", "has no '" + module + "weight', which it is for");
-  refuse("awq", module + "qweight", "I32", "has no '" + module + "weight', which it is for");
-  refuse("bitsandbytes", module + "weight", "U8", "the base's tensor is u8: only f16, bf16 and f32 are merged");
-  refuse("bitsandbytes", module + "weight", "I8", "the base's tensor is i8: only f16, bf16 and f32 are merged");
-  refuse("fp8", module + "weight", "F8_E4M3", "the base's tensor is f8_e4m3");
+  const std::string nowhere = "has no '" + module + "weight', which it is for";
+  refuse("gptq", "qweight", "I32", "scales", nowhere);
+  refuse("awq", "qweight", "I32", "scales", nowhere);
+  const std::string merged = ": only f16, bf16 and f32 are merged";
+  refuse("bitsandbytes", "weight", "U8", "weight.absmax", "the base's tensor is u8" + merged);
+  refuse("bitsandbytes", "weight", "I8", "SCB", "the base's tensor is i8" + merged);
+  refuse("fp8", "weight", "F8_E4M3", "weight_scale_inv", "the base's tensor is f8_e4m3" + merged);
 }
 
 // Factors of single experts, over a file that holds all experts of a layer together.
