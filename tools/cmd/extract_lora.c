@@ -6,7 +6,9 @@
 
 #include "libckpt/base/error.h"
 #include "libckpt/base/text.h"
+#include "libckpt/index/overlap.h"
 #include "libckpt/recipe/convert/convert.h"
+#include "libckpt/recipe/convert/receipt.h"
 #include "libckpt/recipe/extract/extract.h"
 #include "tools/cli/text.h"
 #include "tools/report/describe.h"
@@ -23,6 +25,8 @@ typedef struct job {
   ckpt_convert_options options;
   ckpt_convert_target target;
   ckpt_convert_request request;
+  ckpt_extract_options wanted;
+  ckpt_sink *receipt; /* NULL without --receipt */
 } job;
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
@@ -30,17 +34,18 @@ typedef struct job {
 static ckpt_status read_options(ckpt_extract_options *out, ckpt_args *args, ckpt_error *err) {
   const bool has_rank = ckpt_args_has(args, "rank"), has_energy = ckpt_args_has(args, "energy");
   if (has_rank == has_energy) return ckpt_args_fail(args, err, "one of --rank and --energy is needed");
-  *out = (ckpt_extract_options){.rank = ckpt_args_size(args, "rank", 0), .energy = ckpt_args_number(args, "energy", 0)};
+  *out = (ckpt_extract_options){.tuned_path = ckpt_args_text(args, "tuned", NULL),
+                                .rank = (uint32_t)ckpt_args_size(args, "rank", 0),
+                                .energy = ckpt_args_number(args, "energy", 0)};
   return ckpt_args_texts(&out->exclude, args, "exclude", err);
 }
 
 static ckpt_status open_all(job *j, ckpt_error *err) {
   const ckpt_open_options options = ckpt_input_options(j->args, false);
-  ckpt_extract_options wanted;
-  CKPT_TRY(read_options(&wanted, j->args, err));
+  CKPT_TRY(read_options(&j->wanted, j->args, err));
   CKPT_TRY(ckpt_open(&j->base, ckpt_args_text(j->args, "base", NULL), &options, err));
   CKPT_TRY(ckpt_open(&j->tuned, ckpt_args_text(j->args, "tuned", NULL), &options, err));
-  return ckpt_extract_open(&j->extraction, j->base, j->tuned, &wanted, err);
+  return ckpt_extract_open(&j->extraction, j->base, j->tuned, &j->wanted, err);
 }
 
 /* Refuses an output that could not be written, before hours of work. */
@@ -50,7 +55,14 @@ static ckpt_status check_output(job *j, ckpt_error *err) {
   CKPT_TRY(ckpt_plan_new(&plan, err));
   ckpt_status status = ckpt_plan_reads(plan, j->base, NULL, err);
   if (status == CKPT_OK) status = ckpt_plan_reads(plan, j->tuned, NULL, err);
-  if (status == CKPT_OK) status = ckpt_plan_output(plan, j->path, "hf", ckpt_args_has(j->args, "force"), &sink, err);
+  const bool force = ckpt_args_has(j->args, "force");
+  const char *receipt = ckpt_args_text(j->args, "receipt", NULL);
+  ckpt_sink *file = NULL;
+  if (status == CKPT_OK) status = ckpt_plan_output(plan, j->path, "hf", force, &sink, err);
+  if (status == CKPT_OK && receipt != NULL && ckpt_is_same_path(j->path, receipt))
+    status = ckpt_args_fail(j->args, err, "--receipt %s is the output too", receipt);
+  if (status == CKPT_OK && receipt != NULL) status = ckpt_plan_sink(plan, receipt, false, force, &file, err);
+  ckpt_sink_free(file);
   ckpt_plan_free(plan);
   return status;
 }
@@ -185,15 +197,34 @@ static const char *folder_of(job *j) {
   return n == 0 ? "." : ckpt_arena_text(&j->args->arena, j->path, n);
 }
 
+static void make_request(job *j) {
+  j->target = (ckpt_convert_target){.path = j->path, .to = "hf"};
+  j->options = (ckpt_convert_options){.struct_size = sizeof j->options,
+                                      .input = ckpt_args_text(j->args, "base", NULL),
+                                      .force = ckpt_args_has(j->args, "force"),
+                                      .allow_corrupt = ckpt_args_has(j->args, "allow-corrupt")};
+  j->request = (ckpt_convert_request){.verb = j->args->verb->name,
+                                      .from = j->adapter,
+                                      .extraction = j->extraction,
+                                      .targets = &j->target,
+                                      .n_targets = 1,
+                                      .options = &j->options};
+  const ckpt_format_values none = {.n = 0};
+  j->request.further = ckpt_further_inputs_list(&none, NULL, &j->wanted);
+  j->request.further.items[0].index = j->tuned;
+}
+
 static ckpt_status write_adapter(job *j, const ckpt_run_options *run, ckpt_error *err) {
+  const char *receipt = ckpt_args_text(j->args, "receipt", NULL);
   CKPT_TRY(ckpt_extract_adapter(&j->adapter, j->extraction, err));
   CKPT_TRY(ckpt_plan_new(&j->plan, err));
-  j->target = (ckpt_convert_target){.path = j->path, .to = "hf"};
-  j->options = (ckpt_convert_options){.struct_size = sizeof j->options, .force = ckpt_args_has(j->args, "force")};
-  j->request = (ckpt_convert_request){
-      .verb = j->args->verb->name, .from = j->adapter, .targets = &j->target, .n_targets = 1, .options = &j->options};
+  make_request(j);
   CKPT_TRY(ckpt_convert_plan(j->plan, &j->request, err));
-  return ckpt_convert_run(j->plan, &j->request, run, NULL, err);
+  if (receipt != NULL) {
+    CKPT_TRY(ckpt_plan_sink(j->plan, receipt, false, j->options.force, &j->receipt, err));
+    CKPT_TRY(ckpt_receipt_plan(j->plan, &j->request, err));
+  }
+  return ckpt_convert_run(j->plan, &j->request, run, j->receipt, err);
 }
 
 static ckpt_status extract(job *j, ckpt_job *run, ckpt_error *err) {
@@ -221,6 +252,7 @@ static ckpt_status report(job *j, const ckpt_job *run, ckpt_error *err) {
 }
 
 static void close_all(job *j) {
+  ckpt_sink_free(j->receipt);
   ckpt_plan_free(j->plan);
   ckpt_index_free(j->adapter);
   ckpt_extract_free(j->extraction);

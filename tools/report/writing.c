@@ -89,7 +89,7 @@ static ckpt_status open_further(job *j, ckpt_error *err) {
   const ckpt_writing *w = j->writing;
   const ckpt_open_options options = {.struct_size = sizeof options,
                                      .stored_names = ckpt_args_of(j->args, "names", 0) != NULL};
-  j->further = ckpt_further_inputs_list(&w->target.values, w->quantizes ? &w->quantize : NULL);
+  j->further = ckpt_further_inputs_list(&w->target.values, w->quantizes ? &w->quantize : NULL, NULL);
   const ckpt_further_input *graph = ckpt_further_inputs_find(&j->further, "graph");
   if (graph != NULL && j->input.like != NULL)
     return ckpt_args_fail(j->args, err, "--like with --graph: the graph's model is the one");

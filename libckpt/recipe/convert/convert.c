@@ -760,7 +760,7 @@ static ckpt_status plan_job(job *j, ckpt_error *err) {
                                     .shard_size = options->shard_size,
                                     .world = options->world,
                                     .values = {options->values, options->n_values}};
-  j->request.further = ckpt_further_inputs_list(&j->target.values, NULL);
+  j->request.further = ckpt_further_inputs_list(&j->target.values, NULL, NULL);
   CKPT_TRY(ckpt_further_inputs_open(&j->request.further, &open, err));
   CKPT_TRY(ckpt_plan_new(&j->plan, err));
   j->request.verb = "convert";

@@ -21,10 +21,11 @@ typedef struct ckpt_convert_target {
 typedef struct ckpt_convert_request {
   const char *verb; /* the command's, for receipts */
   const ckpt_index *from;
-  const ckpt_adapters *adapters; /* that from is merged of; NULL: none */
-  const ckpt_index *like;        /* the model whose side files, naming and ties the outputs get; NULL: those of from */
-  const char *like_path;         /* as the user gave it */
-  ckpt_further_inputs further;   /* opened */
+  const ckpt_adapters *adapters;     /* that from is merged of; NULL: none */
+  const ckpt_extraction *extraction; /* that from is the adapter of; NULL: none */
+  const ckpt_index *like;      /* the model whose side files, naming and ties the outputs get; NULL: those of from */
+  const char *like_path;       /* as the user gave it */
+  ckpt_further_inputs further; /* opened */
   const ckpt_convert_target *targets;
   uint32_t n_targets;
   const ckpt_convert_options *options;   /* but for output, to, shard_size, values (in targets), run, digest */

@@ -9,19 +9,27 @@ static void add(ckpt_further_inputs *inputs, ckpt_further_input input) {
   if (input.path != NULL && inputs->n < CKPT_MAX_FURTHER_INPUTS) inputs->items[inputs->n++] = input;
 }
 
-ckpt_further_inputs ckpt_further_inputs_list(const ckpt_format_values *values, const ckpt_quantize_options *quantize) {
+ckpt_further_inputs ckpt_further_inputs_list(const ckpt_format_values *values, const ckpt_quantize_options *quantize,
+                                             const ckpt_extract_options *extract) {
   ckpt_further_inputs inputs = {.n = 0};
   const ckpt_format_option *declared;
   for (size_t i = 0; (declared = ckpt_format_option_at(i)) != NULL; i++)
     if (declared->kind == CKPT_VALUE_INPUT)
       add(&inputs, (ckpt_further_input){.field = declared->name,
                                         .path = ckpt_format_text_of(values, declared->name),
+                                        .include = "all",
                                         .changed = declared->changed});
   if (quantize != NULL)
     add(&inputs, (ckpt_further_input){.field = "imatrix",
                                       .path = quantize->imatrix_path,
+                                      .include = "all",
                                       .changed = "the importance matrix is another one",
                                       .is_stored = true});
+  if (extract != NULL)
+    add(&inputs, (ckpt_further_input){.field = "tuned",
+                                      .path = extract->tuned_path,
+                                      .include = "model",
+                                      .changed = "the tuned model has changed"});
   return inputs;
 }
 

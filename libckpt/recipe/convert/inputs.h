@@ -4,11 +4,13 @@
 #define CKPT_RECIPE_CONVERT_INPUTS_H
 
 #include "libckpt/format/values.h"
+#include "libckpt/recipe/extract/extract.h"
 #include "libckpt/recipe/quantize/quantize.h"
 
 typedef struct ckpt_further_input {
   const char *field;   /* the option's */
   const char *path;    /* as the user gave it; borrowed */
+  const char *include; /* what of it counts: "model", ...; its digest is over that */
   const char *changed; /* what a replay says where another one lies there */
   bool is_stored;      /* it is opened under the names that it stores, whatever the model is opened under */
   ckpt_index *index;   /* owned; NULL: not opened yet */
@@ -21,8 +23,9 @@ typedef struct ckpt_further_inputs {
   uint32_t n;
 } ckpt_further_inputs;
 
-/* Those that values of formats and options of quantize (NULL: none) name. */
-ckpt_further_inputs ckpt_further_inputs_list(const ckpt_format_values *values, const ckpt_quantize_options *quantize);
+/* Those that values of formats, and options of quantize and of extraction (NULL: none) name. */
+ckpt_further_inputs ckpt_further_inputs_list(const ckpt_format_values *values, const ckpt_quantize_options *quantize,
+                                             const ckpt_extract_options *extract);
 
 /* Opens each. Fails as ckpt_open; close them even then. */
 ckpt_status ckpt_further_inputs_open(ckpt_further_inputs *inputs, const ckpt_open_options *options, ckpt_error *err);

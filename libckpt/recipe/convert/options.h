@@ -25,7 +25,7 @@ typedef enum ckpt_option_kind {
   CKPT_OPTION_INTEGER, /* 0..CKPT_OPTION_INTEGER_MAX [uint32_t] */
   CKPT_OPTION_COUNT,   /* 1..CKPT_OPTION_INTEGER_MAX [uint32_t] */
   CKPT_OPTION_LENGTH,  /* tokens or windows of a text: 1..4294967295 [uint32_t] */
-  CKPT_OPTION_NUMBER   /* finite, not negative */
+  CKPT_OPTION_NUMBER   /* finite, not negative [double] */
 } ckpt_option_kind;
 
 /* Far more threads than any machine runs; what a larger number would mean is a mistake. */
@@ -49,6 +49,7 @@ typedef enum ckpt_option_place {
   CKPT_PLACE_TARGET,   /* ckpt_convert_target */
   CKPT_PLACE_QUANTIZE, /* ckpt_quantize_options */
   CKPT_PLACE_ADAPTER,  /* ckpt_adapter_options */
+  CKPT_PLACE_EXTRACT,  /* ckpt_extract_options */
   CKPT_PLACE_FORMAT    /* the values of the output's format, under the name `field` */
 } ckpt_option_place;
 
@@ -72,7 +73,7 @@ typedef struct ckpt_option {
 } ckpt_option;
 
 /* Those that write a checkpoint, and receipts. */
-#define CKPT_VERBS_THAT_WRITE "convert consolidate split join reshard merge quantize"
+#define CKPT_VERBS_THAT_WRITE "convert consolidate split join reshard merge quantize extract-lora"
 
 /* The turns at which the values of formats stand, in turns of their own: those of all outputs in a receipt's options,
  * those of one in that output. */

@@ -3,7 +3,8 @@
  *   {"ckpt_receipt":1,"version","verb",
  *    "options":{"names","weights","like", those of options.def that go to ckpt_convert_options,
  *               "merge" with adapters:{"rules", those that go to ckpt_adapter_options},
- *               "quantize" where asked for:{"presets", those that go to ckpt_quantize_options}},
+ *               "quantize" where asked for:{"presets", those that go to ckpt_quantize_options},
+ *               "extract" of an extraction:{"rules", those that go to ckpt_extract_options}},
  *    "inputs":[{"path","format","names","include","digest"}, and of each adapter {"path","scale","digest"}],
  *    "merged" with adapters:[{"name","adapter","rank","scale"}],
  *    "outputs":[{"path","format", those that go to ckpt_convert_target, values of the format,
@@ -44,11 +45,12 @@ typedef unsigned long long ull;
 /* ---- the input's digest ------------------------------------------------------------------------------------------ */
 
 const ckpt_index *ckpt_receipt_base(const ckpt_convert_request *request) {
+  if (request->extraction != NULL) return ckpt_extract_base(request->extraction);
   return request->adapters != NULL ? ckpt_adapters_base(request->adapters) : request->from;
 }
 
 const char *ckpt_receipt_include(const ckpt_plan *plan, const ckpt_convert_request *request) {
-  if (request->adapters != NULL) return "model"; /* a merged model has no more of its base */
+  if (request->adapters != NULL || request->extraction != NULL) return "model"; /* no more of their base is taken */
   const char *include = ckpt_convert_include(request->options, plan->outputs[0].format);
   for (uint32_t i = 1; i < plan->n_outputs; i++)
     if (strcmp(include, ckpt_convert_include(request->options, plan->outputs[i].format)) != 0) return "all";
@@ -177,7 +179,7 @@ ckpt_status ckpt_receipt_plan(ckpt_plan *plan, const ckpt_convert_request *reque
   CKPT_TRY(ckpt_receipt_plan_input(plan, request, err));
   for (uint32_t i = 0; i < request->further.n; i++) {
     CKPT_TRY(check_text(request->further.items[i].path, err));
-    CKPT_TRY(add_digests(plan, request, request->further.items[i].index, "all", err));
+    CKPT_TRY(add_digests(plan, request, request->further.items[i].index, request->further.items[i].include, err));
   }
   return CKPT_OK;
 }
@@ -215,7 +217,7 @@ ckpt_status ckpt_receipt_input(const ckpt_plan *plan, const ckpt_convert_request
 
 ckpt_status ckpt_receipt_further(const ckpt_plan *plan, const ckpt_convert_request *request, uint32_t i,
                                  ckpt_digest *out, ckpt_error *err) {
-  return input_digest(plan, request, request->further.items[i].index, "all", out, err);
+  return input_digest(plan, request, request->further.items[i].index, request->further.items[i].include, out, err);
 }
 
 /* ---- printing ---------------------------------------------------------------------------------------------------- */
@@ -237,6 +239,14 @@ static void print_list(ckpt_stream *out, const char *key, const char *const *tex
   ckpt_stream_printf(out, ",\"%s\":[", key);
   for (size_t i = 0; texts != NULL && texts[i] != NULL; i++) print_text(out, i == 0 ? "" : ",", texts[i]);
   ckpt_stream_text(out, "]");
+}
+
+/* A number that reads back as the same one. */
+static void print_number(ckpt_stream *out, const char *before, double value) {
+  char text[40];
+  (void)ckpt_c_snprintf(text, sizeof text, "%.17g", value);
+  ckpt_stream_text(out, before);
+  ckpt_stream_text(out, text);
 }
 
 static const char *type_name(ckpt_dtype dtype) { return dtype == CKPT_DTYPE_NONE ? NULL : ckpt_dtype_name(dtype); }
@@ -290,6 +300,7 @@ static void print_option(ckpt_stream *out, const ckpt_option *option, const void
     case CKPT_OPTION_INTEGER:
     case CKPT_OPTION_COUNT:
     case CKPT_OPTION_LENGTH: ckpt_stream_printf(out, "%u", *(const uint32_t *)member); break;
+    case CKPT_OPTION_NUMBER: print_number(out, "", *(const double *)member); break;
     case CKPT_OPTION_TYPE: print_text(out, "", type_name(*(const ckpt_dtype *)member)); break;
     case CKPT_OPTION_PRESET: print_text(out, "", (*(const ckpt_preset *const *)member)->name); break;
     default:
@@ -365,6 +376,11 @@ static void print_options(ckpt_stream *out, const ckpt_convert_request *request,
     print_place(out, CKPT_PLACE_QUANTIZE, request->quantize, NULL, further);
     ckpt_stream_text(out, "}");
   }
+  if (request->extraction != NULL) {
+    print_text(out, ",\n  \"extract\":{\"rules\":", CKPT_EXTRACT_RULES);
+    print_place(out, CKPT_PLACE_EXTRACT, ckpt_extract_options_of(request->extraction), NULL, further);
+    ckpt_stream_text(out, "}");
+  }
   ckpt_stream_text(out, "},\n");
 }
 
@@ -379,14 +395,6 @@ static void print_decision(ckpt_stream *out, const ckpt_quantize_told *told) {
 const ckpt_tensor *ckpt_receipt_source(const ckpt_expr *expr) {
   while (expr->n_args != 0) expr = expr->args[0];
   return expr->tensor;
-}
-
-/* A number that reads back as the same one. */
-static void print_number(ckpt_stream *out, const char *before, double value) {
-  char text[40];
-  (void)ckpt_c_snprintf(text, sizeof text, "%.17g", value);
-  ckpt_stream_text(out, before);
-  ckpt_stream_text(out, text);
 }
 
 /* What adapters did to a tensor. */

@@ -96,7 +96,7 @@ static bool has_factors(const maker *m, const ckpt_extract_item *item) {
 
 /* A tensor that differs and has no factors, under each of its names: weights that are tied stay so. */
 static ckpt_status add_other(maker *m, const ckpt_extract_item *item, ckpt_error *err) {
-  const char *const *alias = item->tuned->aliases;
+  const char *const *alias = item->aliases;
   if (item->is_of_linear) {
     m->has_biases = true;
     return add_whole(m, item, item->name, has_factors(m, item) ? ".base_layer" : "", err);
@@ -139,9 +139,9 @@ static const char *task_of(const ckpt_index *base) {
 }
 
 static ckpt_status add_config(maker *m, ckpt_error *err) {
-  const char *text;
+  const char *text, *base_name = m->x->options.base_name;
   settle_saved(m);
-  const ckpt_adapter_settings settings = {.base_path = m->x->base->path,
+  const ckpt_adapter_settings settings = {.base_path = base_name != NULL ? base_name : m->x->base->path,
                                           .task = task_of(m->x->base),
                                           .modules = m->modules,
                                           .n_modules = m->n_modules,
@@ -168,7 +168,7 @@ static ckpt_status make(maker *m, ckpt_error *err) {
   const ckpt_extraction *x = m->x;
   size_t n_names = 0;
   for (size_t i = 0; i < x->n; i++)
-    for (const char *const *alias = x->items[i].tuned->aliases; alias != NULL && *alias != NULL; alias++) n_names++;
+    for (const char *const *alias = x->items[i].aliases; alias != NULL && *alias != NULL; alias++) n_names++;
   m->modules = ckpt_arena_array(&m->into->arena, x->n + 1, sizeof *m->modules);
   m->saved = ckpt_arena_array(&m->into->arena, x->n + n_names + 1, sizeof *m->saved);
   CKPT_TRY_ALLOC(m->modules, err);

@@ -67,13 +67,14 @@ static ckpt_status check_pair(const ckpt_index *base, const ckpt_index *tuned, c
   return CKPT_OK;
 }
 
-static ckpt_status add_item(ckpt_extraction *x, const ckpt_tensor *base, const ckpt_tensor *tuned, ckpt_error *err) {
-  const char *dot = strrchr(tuned->name, '.');
-  const size_t n_module = dot == NULL ? strlen(tuned->name) : (size_t)(dot - tuned->name);
+static ckpt_status add_item(ckpt_extraction *x, const ckpt_tensor *base, const ckpt_tensor *tuned,
+                            const ckpt_selected *selected, ckpt_error *err) {
+  const char *name = selected->name, *dot = strrchr(name, '.');
+  const size_t n_module = dot == NULL ? strlen(name) : (size_t)(dot - name);
   ckpt_extract_item *item = &x->items[x->n];
   uint64_t numbers[2];
-  *item = (ckpt_extract_item){.base = base, .tuned = tuned, .name = tuned->name};
-  item->module = ckpt_arena_text(&x->arena, tuned->name, n_module);
+  *item = (ckpt_extract_item){.base = base, .tuned = tuned, .name = name, .aliases = selected->aliases};
+  item->module = ckpt_arena_text(&x->arena, name, n_module);
   const char *weight = ckpt_arena_printf(&x->arena, "%s.weight", item->module);
   CKPT_TRY_ALLOC(item->module, err);
   CKPT_TRY_ALLOC(weight, err);
@@ -83,7 +84,7 @@ static ckpt_status add_item(ckpt_extraction *x, const ckpt_tensor *base, const c
   const ckpt_arch_name *row = arch == NULL ? NULL : ckpt_arch_match(arch, base->name, numbers);
   item->is_linear = ckpt_adapter_is_linear(x->base, base) && base->n_elements != 0;
   item->is_of_linear =
-      !item->is_linear && of != NULL && ckpt_adapter_is_linear(x->base, of) && ckpt_text_ends(tuned->name, ".bias");
+      !item->is_linear && of != NULL && ckpt_adapter_is_linear(x->base, of) && ckpt_text_ends(name, ".bias");
   item->is_transposed = row != NULL && (row->notes & CKPT_NAME_TRANSPOSE) != 0;
   x->n++;
   return CKPT_OK;
@@ -97,33 +98,32 @@ static ckpt_status refuse_missing(const ckpt_index *in, const ckpt_index *has, c
   return ckpt_fail(err, CKPT_EDIFFERENT, ckpt_index_file_of(has, tensor), tensor->name, "is missing in %s", in->path);
 }
 
-/* Whether a tensor takes part: a parameter that no pattern leaves out. */
-static ckpt_status takes_part(bool *takes, ckpt_extraction *x, ckpt_selection *selection, const ckpt_tensor *tensor,
-                              ckpt_error *err) {
-  ckpt_selected selected;
-  CKPT_TRY(ckpt_selection_take(selection, tensor, &x->arena, &selected, err));
-  *takes = selected.name != NULL && is_compared(tensor);
+/* Under which names a tensor takes part: a parameter that no pattern leaves out. */
+static ckpt_status take(ckpt_selected *out, ckpt_extraction *x, ckpt_selection *selection, const ckpt_tensor *tensor,
+                        ckpt_error *err) {
+  CKPT_TRY(ckpt_selection_take(selection, tensor, &x->arena, out, err));
+  if (!is_compared(tensor)) out->name = NULL;
   return CKPT_OK;
 }
 
 static ckpt_status pair_all(ckpt_extraction *x, ckpt_selection *selection, ckpt_error *err) {
   const ckpt_index *base = x->base, *tuned = x->tuned;
-  bool takes;
+  ckpt_selected selected;
   CKPT_TRY(ckpt_selection_refuse_unread(selection, base, false, true, err));
   CKPT_TRY(ckpt_selection_refuse_unread(selection, tuned, false, true, err));
   x->items = ckpt_arena_array(&x->arena, (size_t)tuned->n_tensors + 1, sizeof *x->items);
   CKPT_TRY_ALLOC(x->items, err);
   for (uint32_t i = 0; i < tuned->n_tensors; i++) {
     const ckpt_tensor *tensor = &tuned->tensors[i], *other = ckpt_index_find(base, tensor->name);
-    CKPT_TRY(takes_part(&takes, x, selection, tensor, err));
-    if (!takes) continue;
+    CKPT_TRY(take(&selected, x, selection, tensor, err));
+    if (selected.name == NULL) continue;
     if (other == NULL) return refuse_missing(base, tuned, tensor, err);
-    CKPT_TRY(add_item(x, other, tensor, err));
+    CKPT_TRY(add_item(x, other, tensor, &selected, err));
   }
   for (uint32_t i = 0; i < base->n_tensors; i++) {
     if (ckpt_index_find(tuned, base->tensors[i].name) != NULL) continue;
-    CKPT_TRY(takes_part(&takes, x, selection, &base->tensors[i], err));
-    if (takes) return refuse_missing(tuned, base, &base->tensors[i], err);
+    CKPT_TRY(take(&selected, x, selection, &base->tensors[i], err));
+    if (selected.name != NULL) return refuse_missing(tuned, base, &base->tensors[i], err);
   }
   return ckpt_selection_finish(selection, err);
 }
@@ -177,6 +177,10 @@ void ckpt_extract_free(ckpt_extraction *x) {
   ckpt_arena_free(&x->arena);
   free(x);
 }
+
+const ckpt_index *ckpt_extract_base(const ckpt_extraction *x) { return x->base; }
+
+const ckpt_extract_options *ckpt_extract_options_of(const ckpt_extraction *x) { return &x->options; }
 
 void ckpt_extract_describe(ckpt_extract_plan *out, const ckpt_extraction *x) {
   *out = (ckpt_extract_plan){.memory = 0};

@@ -8,13 +8,22 @@
 
 #include "libckpt/index/index.h"
 
+/* The revision of what decides bytes: formulas, the random start, the order of sums. Receipts record it. */
+#define CKPT_EXTRACT_RULES "1"
+
 typedef struct ckpt_extraction ckpt_extraction;
 
 typedef struct ckpt_extract_options {
-  uint64_t rank; /* of every matrix, or its smaller side; 0: energy says */
-  double energy; /* share of the squared norm of each difference that its factors have, above 0 and below 1 */
+  const char *tuned_path; /* as the user gave it, for receipts; else NULL */
+  const char *base_name;  /* what adapter_config.json calls the base; NULL: its path */
+  uint32_t rank;          /* of every matrix, or its smaller side; 0: energy says */
+  double energy;          /* share of the squared norm of each difference that its factors have, above 0 and below 1 */
   const char *const *exclude; /* patterns of names that are left out; NULL-terminated, or NULL. They outlive the call */
 } ckpt_extract_options;
+
+/* The base that it was opened with, and its options. */
+const ckpt_index *ckpt_extract_base(const ckpt_extraction *extraction);
+const ckpt_extract_options *ckpt_extract_options_of(const ckpt_extraction *extraction); /* as above */
 
 /* What became of one tensor, in the order of the tuned model. */
 typedef struct ckpt_extracted {

@@ -6,7 +6,8 @@
 
 typedef struct ckpt_extract_item {
   const ckpt_tensor *base, *tuned;
-  const char *name, *module; /* of the tuned model; the module is the name without its last component */
+  const char *name, *module;  /* of the tuned model; the module is the name without its last component */
+  const char *const *aliases; /* its other names that are not left out; NULL-terminated, or NULL */
   bool is_linear, is_transposed;
   bool is_of_linear; /* a bias of one */
   bool differs;

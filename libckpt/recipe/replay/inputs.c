@@ -158,7 +158,8 @@ static ckpt_status open_further(recorded *r, ckpt_error *err) {
   for (uint32_t i = 0; i < further->n; i++) {
     ckpt_further_input *input = &further->items[i];
     const ckpt_open_options open = {.struct_size = sizeof open,
-                                    .stored_names = input->is_stored || r->options.stored_names};
+                                    .stored_names = input->is_stored || r->options.stored_names,
+                                    .allow_corrupt = r->options.allow_corrupt};
     CKPT_TRY(open_input(r, &input->index, input->path, &open, err));
   }
   const ckpt_index *graph = ckpt_further_index(further, "graph");
@@ -167,7 +168,20 @@ static ckpt_status open_further(recorded *r, ckpt_error *err) {
   return ckpt_fail(err, CKPT_EFORMAT, graph->path, NULL, "has no graph now");
 }
 
-ckpt_status ckpt_replay_open_inputs(recorded *r, ckpt_error *err) {
+/* Extracts the adapter as the run did. */
+static ckpt_status extract(recorded *r, const ckpt_run_options *run, ckpt_error *err) {
+  const char *folder = getenv("TMPDIR");
+  const ckpt_index *tuned = ckpt_further_index(&r->request.further, "tuned");
+  r->extract.base_name = r->options.input;
+  r->base = r->from;
+  r->from = NULL;
+  CKPT_TRY(ckpt_extract_open(&r->extraction, r->base, tuned, &r->extract, err));
+  r->request.extraction = r->extraction;
+  CKPT_TRY(ckpt_extract_run(r->extraction, folder == NULL ? "/tmp" : folder, run, err));
+  return ckpt_extract_adapter(&r->from, r->extraction, err);
+}
+
+ckpt_status ckpt_replay_open_inputs(recorded *r, const ckpt_run_options *run, ckpt_error *err) {
   r->options.struct_size = sizeof r->options;
   ckpt_open_options open = {
       .struct_size = sizeof open, .stored_names = r->options.stored_names, .allow_corrupt = r->options.allow_corrupt};
@@ -184,6 +198,7 @@ ckpt_status ckpt_replay_open_inputs(recorded *r, ckpt_error *err) {
   }
   if (r->n_adapters != 0) CKPT_TRY(merge(r, err));
   CKPT_TRY(open_further(r, err));
+  if (r->extracts) CKPT_TRY(extract(r, run, err));
   r->request.from = r->from;
   r->request.like = r->like;
   r->request.options = &r->options;

@@ -23,9 +23,9 @@ char *ckpt_replay_beside(ckpt_recorded *r, const char *path);
 /* Each text of `moved` must be about one of the inputs: ENOTFOUND. */
 ckpt_status ckpt_replay_check_moved(const ckpt_recorded *r, ckpt_error *err);
 
-/* Makes the request that was made then, over what the inputs' paths name now. Fails as ckpt_open and
- * ckpt_adapters_open do. */
-ckpt_status ckpt_replay_open_inputs(ckpt_recorded *r, ckpt_error *err);
+/* Makes the request that was made then, over what the inputs' paths name now. Fails as ckpt_open, ckpt_adapters_open
+ * and ckpt_extract_run do, which obeys `run` (may be NULL) and keeps its factors in a file without a name. */
+ckpt_status ckpt_replay_open_inputs(ckpt_recorded *r, const ckpt_run_options *run, ckpt_error *err);
 
 /* Reports each input that has changed since the run, from the rows of a plan that has run. */
 ckpt_status ckpt_replay_compare_inputs(ckpt_recorded *r, const ckpt_plan *plan, const ckpt_replay_reporter *to,

@@ -220,9 +220,13 @@ static ckpt_status read_input(recorded *r, ckpt_json *json, const char *of, cons
   return *path == NULL ? ckpt_recorded_refuse(r, "inputs", err) : CKPT_OK;
 }
 
-/* Of a place: quantize has one, the others are values of formats. */
+/* Of a place: quantize and extraction have one each, the others are values of formats. */
 static ckpt_status read_imatrix(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
   return read_input(r, json, "imatrix", into, err);
+}
+
+static ckpt_status read_tuned(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
+  return read_input(r, json, "tuned", into, err);
 }
 
 /* How an option is read: as its member is. */
@@ -235,10 +239,14 @@ static field field_of(const ckpt_option *option, void *place) {
     case CKPT_OPTION_INTEGER:
     case CKPT_OPTION_COUNT:
     case CKPT_OPTION_LENGTH: f.read = read_count; break;
+    case CKPT_OPTION_NUMBER: f.read = ckpt_recorded_number; break;
     case CKPT_OPTION_TYPE: f.read = read_type; break;
     case CKPT_OPTION_PRESET: f.read = read_preset; break;
     case CKPT_OPTION_CAST: f.read = read_casts; break;
-    default: f.read = option->flags & CKPT_OPTION_INPUT ? read_imatrix : is_list ? read_list : read_text;
+    default:
+      f.read = !(option->flags & CKPT_OPTION_INPUT)  ? is_list ? read_list : read_text
+               : option->place == CKPT_PLACE_EXTRACT ? read_tuned
+                                                     : read_imatrix;
   }
   return f;
 }
@@ -325,23 +333,39 @@ static ckpt_status read_quantize(recorded *r, ckpt_json *json, void *into, ckpt_
   return ckpt_recorded_fields(r, json, list.items, list.n, err);
 }
 
-/* The formulas: others would give other values. */
+/* The formulas, those of this version: others would give other values. */
+typedef struct rules {
+  const char *what, *known;
+} rules;
+
 static ckpt_status read_rules(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
+  const rules *here = into;
   const char *text = NULL;
   CKPT_TRY(read_word(r, json, &text, err));
-  (void)into;
-  if (strcmp(text, CKPT_MERGE_RULES) == 0) return CKPT_OK;
-  return ckpt_fail(err, CKPT_EUNSUPPORTED, r->path, NULL, "merged by rules '%.80s', this version has %s", text,
-                   CKPT_MERGE_RULES);
+  if (strcmp(text, here->known) == 0) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EUNSUPPORTED, r->path, NULL, "%s by rules '%.80s', this version has %s", here->what, text,
+                   here->known);
 }
 
 static ckpt_status read_merge(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
   (void)into;
-  field_list list = {.items = {{"rules", read_rules, NULL, false}}, .n = 1};
+  rules here = {"merged", CKPT_MERGE_RULES};
+  field_list list = {.items = {{"rules", read_rules, &here, false}}, .n = 1};
   CKPT_TRY(add_options(r, &list, CKPT_PLACE_ADAPTER, &r->merge, NULL, err));
   list.items[list.n++] = (field){NULL, refuse_option, NULL, false};
   CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_OBJECT, "merge", err));
   r->merges = true;
+  return ckpt_recorded_fields(r, json, list.items, list.n, err);
+}
+
+static ckpt_status read_extract(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
+  (void)into;
+  rules here = {"extracted", CKPT_EXTRACT_RULES};
+  field_list list = {.items = {{"rules", read_rules, &here, false}}, .n = 1};
+  CKPT_TRY(add_options(r, &list, CKPT_PLACE_EXTRACT, &r->extract, NULL, err));
+  list.items[list.n++] = (field){NULL, refuse_option, NULL, false};
+  CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_OBJECT, "extract", err));
+  r->extracts = true;
   return ckpt_recorded_fields(r, json, list.items, list.n, err);
 }
 
@@ -351,8 +375,9 @@ static ckpt_status read_options(recorded *r, ckpt_json *json, void *into, ckpt_e
                                {"weights", read_text, &r->weights, true},
                                {"like", read_text, &r->request.like_path, false},
                                {"merge", read_merge, NULL, true},
-                               {"quantize", read_quantize, NULL, true}},
-                     .n = 5};
+                               {"quantize", read_quantize, NULL, true},
+                               {"extract", read_extract, NULL, true}},
+                     .n = 6};
   CKPT_TRY(add_options(r, &list, CKPT_PLACE_CONVERT, &r->options, &r->values, err));
   list.items[list.n++] = (field){NULL, refuse_option, NULL, false};
   CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_OBJECT, "options", err));
@@ -447,7 +472,7 @@ static ckpt_status parse(recorded *r, ckpt_error *err) {
     status = ckpt_recorded_refuse(r, "outputs", err);
   else
     status = share_values(r, err);
-  r->request.further = ckpt_further_inputs_list(&r->values, r->request.quantize);
+  r->request.further = ckpt_further_inputs_list(&r->values, r->request.quantize, r->extracts ? &r->extract : NULL);
   if (status == CKPT_OK) status = ckpt_recorded_check(r, err);
 done:
   ckpt_json_free(json);
@@ -464,10 +489,12 @@ ckpt_status ckpt_recorded_open(ckpt_recorded *r, const char *path, ckpt_error *e
 void ckpt_recorded_close_inputs(recorded *r) {
   ckpt_index_free(r->from); /* before what it borrows */
   ckpt_adapters_free(r->opened);
+  ckpt_extract_free(r->extraction);
   ckpt_index_free(r->base);
   ckpt_index_free(r->like);
   ckpt_further_inputs_close(&r->request.further);
   r->opened = NULL;
+  r->extraction = NULL;
   r->from = r->base = r->like = NULL;
 }
 

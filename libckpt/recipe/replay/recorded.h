@@ -47,11 +47,15 @@ typedef struct ckpt_recorded {
   uint32_t n_further;
   ckpt_adapter_options merge; /* where it merges */
   bool merges;
+  ckpt_extract_options extract; /* where extracts says so: its input is the base, a further one the tuned model */
+  bool extracts;
   ckpt_recorded_adapter *adapters;
   uint32_t n_adapters;
   ckpt_index *from, *like; /* its inputs, once opened, beside the further ones; owned */
-  ckpt_index *base;        /* what adapters are merged into, from is then the merged model; NULL without adapters */
+  ckpt_index *base; /* of adapters that are merged, where from is the merged model, or of an extraction, where from is
+                       the adapter; else NULL */
   ckpt_adapters *opened;
+  ckpt_extraction *extraction;
 } ckpt_recorded;
 
 /* What adapters did to a tensor (convert/updates.h); negative and UINT64_MAX where it does not say. */

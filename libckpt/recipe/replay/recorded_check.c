@@ -50,6 +50,11 @@ static ckpt_status check_merge(const ckpt_recorded *r, ckpt_error *err) {
       r->merges ? "records options of merging, and no adapter" : "has more than one input, and no options of merging");
 }
 
+static ckpt_status check_extract(const ckpt_recorded *r, ckpt_error *err) {
+  if (r->extracts != takes(CKPT_PLACE_EXTRACT, r->request.verb)) return refuse(r, r->extracts, "extract", err);
+  return r->extracts ? check_place(r, CKPT_PLACE_EXTRACT, &r->extract, err) : CKPT_OK;
+}
+
 static ckpt_status check_options(const ckpt_recorded *r, ckpt_error *err) {
   const ckpt_convert_options *options = &r->options;
   bool is_known = true;
@@ -61,6 +66,7 @@ static ckpt_status check_options(const ckpt_recorded *r, ckpt_error *err) {
   CKPT_TRY(check_values(r, &r->values, err));
   const bool is_there = r->request.quantize != NULL;
   CKPT_TRY(check_merge(r, err));
+  CKPT_TRY(check_extract(r, err));
   return is_there == takes(CKPT_PLACE_QUANTIZE, r->request.verb) ? CKPT_OK : refuse(r, is_there, "quantize", err);
 }
 

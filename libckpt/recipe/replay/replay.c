@@ -535,7 +535,7 @@ ckpt_status ckpt_receipt_replay(const char *receipt, const char *output, const c
   if (run != NULL) second = *run;
   second.trace = NULL; /* that is the replay's */
   ckpt_error why = {0};
-  status = ckpt_replay_open_inputs(&r, &why);
+  status = ckpt_replay_open_inputs(&r, &second, &why);
   CKPT_TRY_GOTO(status == CKPT_OK ? status : blame_receipt(&r, status, &why, err));
   CKPT_TRY_GOTO(find_output(&r, output, &second, &number, err));
   if (strcmp(r.version, ckpt_version()) != 0)

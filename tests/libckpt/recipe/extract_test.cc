@@ -16,6 +16,13 @@ extern "C" {
 
 namespace {
 
+ckpt_extract_options Wanted(uint32_t rank, double energy) {
+  ckpt_extract_options options = {};
+  options.rank = rank;
+  options.energy = energy;
+  return options;
+}
+
 const std::string kData = CKPT_TESTS_DIR "/data/adapters/";
 
 // ---- the decomposition ----------------------------------------------------------------------------------------------
@@ -242,8 +249,7 @@ class OfAKind : public Extract, public testing::WithParamInterface<const char *>
 TEST_P(OfAKind, FindsTheRankThatWasMergedAndIsTheSameModelAgain) {
   const std::string folder = kData + GetParam();
   IndexPointer base = open(folder + "/base"), tuned = open(merged(GetParam()));
-  ASSERT_EQ(extract(base.get(), tuned.get(), {.rank = 0, .energy = 0.9999999, .exclude = nullptr}), CKPT_OK)
-      << text_of(err_);
+  ASSERT_EQ(extract(base.get(), tuned.get(), Wanted(0, 0.9999999)), CKPT_OK) << text_of(err_);
   IndexPointer adapter = open(folder + "/adapter");
   ckpt_extracted one;
   size_t n_found = 0, n_merged = 0;
@@ -272,7 +278,7 @@ INSTANTIATE_TEST_SUITE_P(Merged, OfAKind, testing::Values("linear", "patterns", 
 TEST_F(Extract, IsOffByTheErrorThatItSays) {
   for (const char *kind : {"linear", "gpt2"}) {
     IndexPointer base = open(kData + kind + "/base"), tuned = open(merged(kind));
-    ASSERT_EQ(extract(base.get(), tuned.get(), {.rank = 2, .energy = 0, .exclude = nullptr}), CKPT_OK) << text_of(err_);
+    ASSERT_EQ(extract(base.get(), tuned.get(), Wanted(2, 0)), CKPT_OK) << text_of(err_);
     const auto off = gaps(base.get(), tuned.get());
     ckpt_extracted one;
     size_t n = 0;
@@ -314,7 +320,7 @@ std::string Model(const std::vector<std::tuple<std::string, std::vector<size_t>,
 class Pairs : public Extract {
  protected:
   void refuse(const std::string &base, const std::string &tuned, const std::string &message,
-              ckpt_extract_options options = {.rank = 1, .energy = 0, .exclude = nullptr}) {
+              ckpt_extract_options options = Wanted(1, 0)) {
     folder_.write("base.safetensors", base);
     folder_.write("tuned.safetensors", tuned);
     IndexPointer a = open(folder_ / "base.safetensors"), b = open(folder_ / "tuned.safetensors");
@@ -331,9 +337,9 @@ TEST_F(Pairs, ThatAreNoTwoOfOneModelAreRefused) {
   refuse(Model({{w, {4, 6}, 1}, {"b", {3}, 1}}), Model({{w, {4, 6}, 2}}), "tensor 'b': is missing in");
   refuse(one, Model({{w, {4, 6}, NAN}}), "tensor 'layers.0.w.weight': differs by values that are not finite");
   refuse(one, Model({{w, {4, 6}, INFINITY}}), "not finite");
-  refuse(one, Model({{w, {4, 6}, 2}}), "has more than rank 4", {.rank = 5, .energy = 0, .exclude = nullptr});
-  refuse(one, Model({{w, {4, 6}, 2}}), "1 is no share", {.rank = 0, .energy = 1, .exclude = nullptr});
-  refuse(one, Model({{w, {4, 6}, 2}}), "nan is no share", {.rank = 0, .energy = NAN, .exclude = nullptr});
+  refuse(one, Model({{w, {4, 6}, 2}}), "has more than rank 4", Wanted(5, 0));
+  refuse(one, Model({{w, {4, 6}, 2}}), "1 is no share", Wanted(0, 1));
+  refuse(one, Model({{w, {4, 6}, 2}}), "nan is no share", Wanted(0, NAN));
   std::string ints = one;
   ints.replace(ints.find("F32"), 3, "I32");
   refuse(ints, one, "is i32, of which no difference is taken");
@@ -343,7 +349,7 @@ TEST_F(Pairs, OfWhichOnlyAVectorDiffersGiveWhatIsSavedWhole) {
   folder_.write("base.safetensors", Model({{"layers.0.w.weight", {4, 6}, 1}, {"layers.0.norm.weight", {6}, 1}}));
   folder_.write("tuned.safetensors", Model({{"layers.0.w.weight", {4, 6}, 1}, {"layers.0.norm.weight", {6}, 3}}));
   IndexPointer base = open(folder_ / "base.safetensors"), tuned = open(folder_ / "tuned.safetensors");
-  ASSERT_EQ(extract(base.get(), tuned.get(), {.rank = 1, .energy = 0, .exclude = nullptr}), CKPT_OK) << text_of(err_);
+  ASSERT_EQ(extract(base.get(), tuned.get(), Wanted(1, 0)), CKPT_OK) << text_of(err_);
   ckpt_index *adapter = nullptr;
   ASSERT_EQ(ckpt_extract_adapter(&adapter, extraction_, &err_), CKPT_OK) << text_of(err_);
   ASSERT_EQ(ckpt_index_count(adapter), 1u);
@@ -396,7 +402,7 @@ TEST_F(Pairs, LeaveBuffersOut) {
     IndexPointer tuned = model("tuned" + std::to_string(i), 2, both[i].second);
     ASSERT_EQ(ckpt_index_count(base.get()), 1 + both[i].first.size());
     ASSERT_EQ(ckpt_index_count(tuned.get()), 1 + both[i].second.size());
-    ASSERT_EQ(extract(base.get(), tuned.get(), {.rank = 1, .energy = 0, .exclude = nullptr}), CKPT_OK) << text_of(err_);
+    ASSERT_EQ(extract(base.get(), tuned.get(), Wanted(1, 0)), CKPT_OK) << text_of(err_);
     ckpt_extracted one;
     ASSERT_TRUE(ckpt_extract_at(extraction_, 0, &one));
     EXPECT_EQ(one.name, w);
@@ -411,7 +417,7 @@ TEST_F(Pairs, OfABaseThatNoConfigCanNameAreRefusedBeforeTheWork) {
   folder_.write("base\xff.safetensors", Model({{w, {4, 6}, 1}}));
   folder_.write("tuned.safetensors", Model({{w, {4, 6}, 2}}));
   IndexPointer base = open(path), tuned = open(folder_ / "tuned.safetensors");
-  const ckpt_extract_options options = {.rank = 1, .energy = 0, .exclude = nullptr};
+  const ckpt_extract_options options = Wanted(1, 0);
   EXPECT_EQ(ckpt_extract_open(&extraction_, base.get(), tuned.get(), &options, &err_), CKPT_EINVAL);
   EXPECT_EQ(err_.file, path);
   EXPECT_NE(text_of(err_).find("is no UTF-8 text, and adapter_config.json cannot name it"), std::string::npos);
@@ -422,7 +428,7 @@ TEST_F(Pairs, TakeTheMemoryOfTheLargestMatrix) {
   folder_.write("base.safetensors",
                 Model({{"layers.0.w.weight", {400, 600}, 1}, {"layers.1.w.weight", {400, 600}, 1}}));
   IndexPointer base = open(folder_ / "base.safetensors");
-  const ckpt_extract_options options = {.rank = 4, .energy = 0, .exclude = nullptr};
+  const ckpt_extract_options options = Wanted(4, 0);
   ASSERT_EQ(ckpt_extract_open(&extraction_, base.get(), base.get(), &options, &err_), CKPT_OK);
   ckpt_extract_plan plan;
   ckpt_extract_describe(&plan, extraction_);

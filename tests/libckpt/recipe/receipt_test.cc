@@ -70,7 +70,7 @@ class Receipt : public testing::Test {
     request.targets = targets.data();
     request.n_targets = static_cast<uint32_t>(targets.size());
     request.options = &options_;
-    request.further = ckpt_further_inputs_list(&targets[0].values, quantize_);
+    request.further = ckpt_further_inputs_list(&targets[0].values, quantize_, nullptr);
     ASSERT_EQ(ckpt_further_inputs_open(&request.further, &open, &err), CKPT_OK) << err.message;
     ckpt_quantize_options quantize = {};
     if (quantize_ != nullptr) {

@@ -54,4 +54,38 @@ open(path, 'wb').write(data)" bad.pt
 try extract-lora --base $base --tuned bad.pt --rank 2 -o x --quiet | sed -E "s/record '[^']*'/record/;s/[0-9a-f]{8}/_/g"
 try extract-lora --base $base --tuned bad.pt --rank 2 -o x --quiet --allow-corrupt | sed -E "s/record '[^']*'/record/;s/[0-9a-f]{8}/_/g" | grep -v -e rank -e layers -e ckpt1
 rm -r x x.safetensors bad.pt some
+# one tensor under two names, of which one is left out
+ckpt convert a/gpt2/base -o tied.pt --quiet > out 2>&1
+python3 -c "
+import zipfile
+old, new = zipfile.ZipFile('tied.pt'), zipfile.ZipFile('other.pt', 'w')
+largest = max((i for i in old.infolist() if '/data/' in i.filename and i.file_size == 2560), key=lambda i: i.file_size)
+for one in old.infolist():
+    data = bytearray(old.read(one))
+    if one is largest: data[0] ^= 255
+    new.writestr(one.filename, data)
+new.close()"
+ckpt extract-lora --base tied.pt --tuned other.pt --rank 1 -o both --quiet > out 2>&1
+ckpt extract-lora --base tied.pt --tuned other.pt --rank 1 -o one_name --exclude lm_head.weight --quiet > out 2>&1
+ckpt ls both
+ckpt ls one_name
+rm -r both one_name tied.pt other.pt
+# a receipt, its replay, and what has changed since
+try extract-lora --base $base --tuned tuned --energy 0.8 --exclude 'model.layers.1.*' -o kept/ --receipt kept.json --quiet
+sed -n 4,7p kept.json
+try verify kept --receipt kept.json
+cp -r $base moved
+try verify kept --receipt kept.json --input $base=moved | tail -2
+sed 's/"energy":0.8[0-9]*/"energy":0.3/' kept.json > other.json
+try verify kept --receipt other.json | grep -c -e 'the receipt lists it' -e 'the replay does not have it' -e other
+sed 's/"rules":"1","tuned"/"rules":"2","tuned"/' kept.json > rules.json
+try verify kept --receipt rules.json
+sed 's/"extract":{.*}}/"merge":{"rules":"1"}}/' kept.json > merge.json
+try verify kept --receipt merge.json
+try verify kept --receipt kept.json --input tuned=$base
+try extract-lora --base $base --tuned tuned --rank 2 -o kept --force --receipt kept
+try extract-lora --base $base --tuned tuned --rank 2 -o two --force --receipt kept.json --quiet
+try extract-lora --base $base --tuned tuned --rank 2 -o three --receipt kept.json
+ls -d three 2>&1
+rm -r kept kept.json moved other.json rules.json merge.json
 ls -A | grep -v -e '^a$' -e out
