@@ -312,7 +312,8 @@ TEST(Tables, WhatIsWrittenIsKeptAndTaken) {
   std::set<std::string> writing;
   for (std::string verb; verbs >> verb;) writing.insert(verb);
   for (size_t v = 0; ckpt_verbs[v] != nullptr; v++)
-    EXPECT_EQ(writing.count(ckpt_verbs[v]->name) != 0, ckpt_verb_takes(ckpt_verbs[v], "receipt") && ckpt_verb_takes(ckpt_verbs[v], "output"))
+    EXPECT_EQ(writing.count(ckpt_verbs[v]->name) != 0,
+              ckpt_verb_takes(ckpt_verbs[v], "receipt") && ckpt_verb_takes(ckpt_verbs[v], "output"))
         << ckpt_verbs[v]->name;
 }
 

@@ -10,7 +10,7 @@
 typedef struct ckpt_further_input {
   const char *field;   /* the option's */
   const char *path;    /* as the user gave it; borrowed */
-  const char *include; /* what of it counts: "model", ...; its digest is over that */
+  const char *include; /* the roles that its digest is over: "model", "all" */
   const char *changed; /* what a replay says where another one lies there */
   bool is_stored;      /* it is opened under the names that it stores, whatever the model is opened under */
   ckpt_index *index;   /* owned; NULL: not opened yet */
