@@ -38,11 +38,10 @@ ckpt_status ckpt_state_progress(ckpt_progress_state *out, const ckpt_index *inde
   const struct {
     const char *key;
     uint64_t *value;
-  } counts[] = {
-      {"global_step", &out->step},    {"n_updates", &out->n_updates}, {"n_tokens", &out->n_tokens},
-      {"n_skipped", &out->n_skipped}, {"best_step", &out->best_step}, {"n_skipped_in_row", &out->n_skipped_in_row},
-      {"patience", &out->patience},   {"seed", &out->seed},           {"data_seed", &out->data_seed},
-      {"n_samples", &out->n_samples}, {"rows_per_step", &out->batch}};
+  } counts[] = {{"global_step", &out->step},    {"n_updates", &out->n_updates}, {"n_tokens", &out->n_tokens},
+                {"n_skipped", &out->n_skipped}, {"best_step", &out->best_step}, {"best_saved", &out->best_saved},
+                {"patience", &out->patience},   {"seed", &out->seed},           {"data_seed", &out->data_seed},
+                {"n_samples", &out->n_samples}, {"rows_per_step", &out->batch}};
   *out = (ckpt_progress_state){.best_metric = NAN};
   for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
     CKPT_TRY(read_count(counts[i].value, index, trainer, counts[i].key, err));

@@ -74,7 +74,7 @@ ckpt_status ckpt_write_whole(const char *path, const void *bytes, uint64_t n_byt
   return status;
 }
 
-static ckpt_status sync_folder(const char *path, ckpt_error *err) {
+ckpt_status ckpt_sync_entries(const char *path, ckpt_error *err) {
   const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return ckpt_fail_errno(err, path, "it cannot be opened");
   const int rc = fsync(fd);
@@ -84,9 +84,9 @@ static ckpt_status sync_folder(const char *path, ckpt_error *err) {
 
 ckpt_status ckpt_publish_files(const char *from, const char *into, ckpt_error *err) {
   CKPT_TRY(publish_some(from, into, false, err));
-  CKPT_TRY(sync_folder(into, err));
+  CKPT_TRY(ckpt_sync_entries(into, err));
   CKPT_TRY(publish_some(from, into, true, err));
-  CKPT_TRY(sync_folder(into, err));
+  CKPT_TRY(ckpt_sync_entries(into, err));
   return ckpt_remove_all(from, err);
 }
 

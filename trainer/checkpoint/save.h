@@ -25,6 +25,9 @@ ckpt_status ckpt_save(const ckpt_save_request *request, ckpt_digest *digest, ckp
  * index of shards last; then removes `from`. EIO. */
 ckpt_status ckpt_publish_files(const char *from, const char *into, ckpt_error *err);
 
+/* Makes the names in a folder durable. EIO. */
+ckpt_status ckpt_sync_entries(const char *path, ckpt_error *err);
+
 /* Writes a new file and syncs it. EIO. */
 ckpt_status ckpt_write_whole(const char *path, const void *bytes, uint64_t n_bytes, ckpt_error *err);
 

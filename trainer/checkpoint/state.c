@@ -218,11 +218,11 @@ static ckpt_object *new_trainer(ckpt_arena *a, const ckpt_progress_state *s) {
   put_int(a, t, "n_updates", s->n_updates);
   put_int(a, t, "n_tokens", s->n_tokens);
   put_int(a, t, "n_skipped", s->n_skipped);
-  put_int(a, t, "n_skipped_in_row", s->n_skipped_in_row);
   put_float(a, t, "loss_sum", s->loss_sum);
   ckpt_object_put(a, t, "best_metric",
                   isnan(s->best_metric) ? ckpt_object_none(a) : ckpt_object_float(a, s->best_metric));
   put_int(a, t, "best_step", s->best_step);
+  put_int(a, t, "best_saved", s->best_saved);
   put_int(a, t, "patience", s->patience);
   put_int(a, t, "seed", s->seed);
   put_int(a, t, "data_seed", s->data_seed);

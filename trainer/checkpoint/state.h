@@ -20,10 +20,11 @@ typedef struct ckpt_progress_state {
   uint64_t step;      /* steps done */
   uint64_t n_updates; /* of AdamW: steps that were not skipped */
   uint64_t n_tokens;  /* trained on */
-  uint64_t n_skipped, n_skipped_in_row;
-  double loss_sum;    /* of the losses of all steps */
+  uint64_t n_skipped;
+  double loss_sum;    /* of the losses of all updates */
   double best_metric; /* NaN: none yet */
   uint64_t best_step, patience;
+  uint64_t best_saved;                        /* the last step that was the best when it was saved; 0: none yet */
   double learning_rate;                       /* of the next step */
   ckpt_plateau plateau;                       /* of reduce_lr_on_plateau; a rate of 0: there is none */
   uint64_t seed, data_seed, n_samples, batch; /* batch: rows of a whole step */

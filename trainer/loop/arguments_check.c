@@ -79,8 +79,10 @@ static ckpt_status check_best(ckpt_arguments *a, bool has_eval, ckpt_error *err)
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL,
                      "load_best_model_at_end: save_strategy and eval_strategy have to be the same (%s, %s)",
                      a->save_strategy, a->eval_strategy);
-  if (strcmp(a->eval_strategy, "steps") == 0 && (a->save_steps < 1) == (a->eval_steps < 1) &&
-      fabs(a->save_steps / a->eval_steps - nearbyint(a->save_steps / a->eval_steps)) > 1e-9)
+  const double ratio = a->save_steps / a->eval_steps;
+  const bool are_alike = (a->save_steps < 1) == (a->eval_steps < 1);
+  if (strcmp(a->eval_strategy, "steps") == 0 &&
+      (are_alike ? fabs(ratio - nearbyint(ratio)) > 1e-9 : fmod(a->save_steps, a->eval_steps) != 0))
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL,
                      "load_best_model_at_end: save_steps has to be a multiple of eval_steps (%g, %g)", a->save_steps,
                      a->eval_steps);

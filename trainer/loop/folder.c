@@ -1,10 +1,12 @@
 /* folder.c - the output folder of a run: made, moved aside, or gone on in. */
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,12 +18,17 @@
 
 static const char prefix[] = "checkpoint-";
 
+/* What a run that was killed before it had a name leaves is nothing. */
 static bool is_empty(const char *path) {
   DIR *folder = opendir(path);
   bool has_some = folder == NULL;
-  for (const struct dirent *entry; !has_some && (entry = readdir(folder)) != NULL;)
+  for (const struct dirent *entry; !has_some && (entry = readdir(folder)) != NULL;) {
+    struct stat there;
+    const bool is_log = strcmp(entry->d_name, "log.jsonl") == 0 &&
+                        fstatat(dirfd(folder), entry->d_name, &there, AT_SYMLINK_NOFOLLOW) == 0 && there.st_size == 0;
     has_some = strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
-               strcmp(entry->d_name, ".run.json.new") != 0; /* a run was killed before it had a name */
+               strcmp(entry->d_name, ".run.json.new") != 0 && !is_log;
+  }
   if (folder != NULL) closedir(folder);
   return !has_some;
 }
@@ -103,12 +110,25 @@ static ckpt_status check_inputs(const ckpt_job *job, ckpt_error *err) {
   return CKPT_OK;
 }
 
+/* One run writes a folder at a time, and holds its log. Where the file system has no such locks nothing is locked. */
+static ckpt_status lock(ckpt_job *job, int how, ckpt_error *err) {
+  char path[PATH_MAX];
+  if (job->lock >= 0) close(job->lock); /* of what was moved aside */
+  ckpt_c_snprintf(path, sizeof path, "%s/log.jsonl", job->options->output);
+  job->lock = open(path, O_RDWR | O_CLOEXEC | how, 0666);
+  if (job->lock < 0 && how == 0) return CKPT_OK;
+  if (job->lock < 0) return ckpt_fail_errno(err, path, "it cannot be made");
+  if (flock(job->lock, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EEXIST, path, NULL, "another run writes it now");
+}
+
 ckpt_status ckpt_job_prepare_folder(ckpt_job *job, ckpt_error *err) {
   const ckpt_train_options *o = job->options;
   struct stat there;
   CKPT_TRY(check_inputs(job, err));
   const bool exists = stat(o->output, &there) == 0;
   if (exists && !S_ISDIR(there.st_mode)) return ckpt_fail(err, CKPT_EEXIST, o->output, NULL, "it is no folder");
+  if (exists) CKPT_TRY(lock(job, 0, err));
   const bool has_run = exists && !is_empty(o->output);
   if (o->resume == NULL && has_run && !o->force)
     return ckpt_fail(err, CKPT_EEXIST, o->output, NULL,
@@ -117,7 +137,8 @@ ckpt_status ckpt_job_prepare_folder(ckpt_job *job, ckpt_error *err) {
     return ckpt_fail(err, CKPT_EEXIST, o->output, NULL,
                      "it holds other files, and no run to go on in (give another -o)");
   if (o->resume == NULL && has_run) CKPT_TRY(move_aside(job, o->output, err));
-  return make_folders(o->output, err);
+  CKPT_TRY(make_folders(o->output, err));
+  return lock(job, O_CREAT, err);
 }
 
 static int compare_steps(const void *a, const void *b) {
@@ -229,6 +250,7 @@ static ckpt_status take_named(ckpt_job *job, ckpt_error *err) {
   size_t n;
   CKPT_TRY(take(job, o->resume, err));
   const char *id = ckpt_job_read_run(job);
+  if (id == NULL) ckpt_job_read_digests(job, o->resume);
   if (id == NULL) return CKPT_OK;
   if (strcmp(id, job->start.run_id) != 0)
     return ckpt_fail(err, CKPT_EEXIST, o->output, NULL,
@@ -301,7 +323,8 @@ ckpt_status ckpt_job_find_resumed(ckpt_job *job, ckpt_error *err) {
   CKPT_TRY(ckpt_job_checkpoints(job, &steps, &n, err));
   ckpt_status status = take_newest(job, steps, n, err);
   if (status == CKPT_OK) (void)ckpt_job_read_run(job);
-  for (size_t i = 0; i < n && job->resumed != NULL && status == CKPT_OK; i++) status = adopt(job, steps[i], err);
+  const bool adopts = job->resumed != NULL && !ckpt_job_only_dumps(job);
+  for (size_t i = 0; i < n && adopts && status == CKPT_OK; i++) status = adopt(job, steps[i], err);
   free(steps);
   CKPT_TRY(status);
   if (job->resumed == NULL) {

@@ -37,11 +37,14 @@ typedef struct ckpt_job {
   uint32_t n_threads;         /* of a rank */
   ckpt_progress_state start;  /* where the run begins */
   const char *base_digest;    /* text; NULL: from scratch */
+  const char *recorded_base;  /* of the run that goes on, as its run.json has it; NULL: it does not say */
+  const char *recorded_data;  /* as above, of its data */
   const ckpt_sharded **ranks; /* of every rank, set by it */
   uint64_t *broken;           /* steps of checkpoints of this run that it cannot go on from */
   size_t n_broken;
   /* rank 0's */
   int log;           /* descriptor of log.jsonl */
+  int lock;          /* of the output folder, which one run writes at a time */
   char *checkpoints; /* JSON of those this run wrote, for run.json */
   bool save_failed;  /* a checkpoint or a log line could not be written */
   bool log_failed;   /* a log line, which has been said */
@@ -97,6 +100,10 @@ ckpt_status ckpt_job_open(ckpt_job *job, const ckpt_train_options *options, ckpt
 /* Releases what a job holds, also after a failure to open it. */
 void ckpt_job_close(ckpt_job *job);
 
+/* schedule_kwargs.c: fills in what lr_scheduler_kwargs says (JSON, or NULL) of a schedule of lr_scheduler_type `type`.
+ * EINVAL: what the schedule does not take, or lacks. */
+ckpt_status ckpt_schedule_kwargs(ckpt_schedule *schedule, const char *text, const char *type, ckpt_error *err);
+
 /* plan.c: --plan, through the report. */
 ckpt_status ckpt_job_plan(const ckpt_job *job, ckpt_error *err);
 
@@ -118,8 +125,6 @@ ckpt_status ckpt_rank_evaluate(ckpt_rank *rank, double *loss, ckpt_error *err);
 ckpt_status ckpt_rank_save(ckpt_rank *rank, ckpt_error *err);
 /* Writes the final model, or the adapter, into the output folder. */
 ckpt_status ckpt_rank_finish(ckpt_rank *rank, ckpt_error *err);
-/* Weights of the checkpoint of this step, for the end. */
-ckpt_status ckpt_rank_load_best(ckpt_rank *rank, ckpt_error *err);
 
 /* Whether the run only dumps, and so writes nothing into its folder. */
 static inline bool ckpt_job_only_dumps(const ckpt_job *job) {
@@ -153,9 +158,11 @@ ckpt_status ckpt_job_write_run(ckpt_job *job, ckpt_error *err);
 ckpt_status ckpt_job_note_checkpoint(ckpt_job *job, uint64_t step, const char *digest, ckpt_error *err);
 /* Replaces train_results.json. */
 ckpt_status ckpt_job_write_results(ckpt_job *job, const ckpt_rank *rank, double seconds, ckpt_error *err);
-/* The run id that the folder's run.json has, in the arena; NULL: none. Its checkpoints are kept for the next writing.
- */
+/* The run id that the folder's run.json has, in the arena; NULL: none. Its checkpoints are kept for the next writing,
+ * and its digests. */
 const char *ckpt_job_read_run(ckpt_job *job);
+/* The digests of a run.json beside a checkpoint of the run that goes on, where the folder has none. */
+void ckpt_job_read_digests(ckpt_job *job, const char *checkpoint);
 /* Whether the folder's run.json names a run. */
 bool ckpt_job_has_run(const ckpt_job *job);
 

@@ -13,6 +13,7 @@
 
 #include "libckpt/base/error.h"
 #include "libckpt/base/text.h"
+#include "trainer/checkpoint/save.h"
 #include "trainer/loop/job.h"
 
 void ckpt_job_report(const ckpt_job *job, ckpt_report_kind kind, const char *format, ...) {
@@ -55,7 +56,7 @@ static ckpt_status replace_file(const ckpt_job *job, const char *name, const jso
   if (status == CKPT_OK && rename(staged, path) != 0) status = ckpt_fail_errno(err, path, "it cannot be put in place");
   if (status != CKPT_OK) unlink(staged);
   free(text);
-  return status;
+  return status == CKPT_OK ? ckpt_sync_entries(job->options->output, err) : status;
 }
 
 /* ---- log.jsonl --------------------------------------------------------------------------------------------------- */
@@ -117,10 +118,11 @@ static ckpt_status append_row(ckpt_job *job, json_t *row, ckpt_error *err) {
   return CKPT_OK;
 }
 
-/* As the Trainer adds it up: whole epochs, and the share of the one that it is in. */
+/* As the Trainer adds it up: whole epochs, and the share of batches of the one that it is in. */
 static double epoch_of(const ckpt_job *job, uint64_t step) {
   const uint64_t n = job->steps_per_epoch, before = step == 0 ? 0 : (step - 1) / n;
-  return (double)before + (double)(step - before * n) / (double)n;
+  const uint64_t n_batches = ckpt_order_batches(&job->order), done = (step - before * n) * job->order.accumulation;
+  return (double)before + (double)(done < n_batches ? done : n_batches) / (double)n_batches;
 }
 
 ckpt_status ckpt_job_log_step(ckpt_job *job, const ckpt_rank *rank, const ckpt_step_result *r, bool is_shown,
@@ -177,6 +179,13 @@ bool ckpt_job_has_run(const ckpt_job *job) {
   return has_id;
 }
 
+static void keep_digests(ckpt_job *job, const json_t *run) {
+  const char *base = json_string_value(json_object_get(run, "base_digest"));
+  const char *data = json_string_value(json_object_get(run, "data_digest"));
+  if (base != NULL) job->recorded_base = ckpt_arena_copy(&job->arena, base);
+  if (data != NULL) job->recorded_data = ckpt_arena_copy(&job->arena, data);
+}
+
 const char *ckpt_job_read_run(ckpt_job *job) {
   char path[PATH_MAX];
   const char *name;
@@ -191,10 +200,21 @@ const char *ckpt_job_read_run(ckpt_job *job) {
   }
   if (json_is_object(checkpoints) && job->checkpoints == NULL) job->checkpoints = json_dumps(checkpoints, JSON_COMPACT);
   const char *kept = id == NULL ? NULL : ckpt_arena_copy(&job->arena, id);
-  const char *base = json_string_value(json_object_get(run, "base_digest"));
-  if (base != NULL && job->base_digest == NULL) job->base_digest = ckpt_arena_copy(&job->arena, base);
+  keep_digests(job, run);
   json_decref(run);
   return kept;
+}
+
+void ckpt_job_read_digests(ckpt_job *job, const char *checkpoint) {
+  char path[PATH_MAX];
+  size_t n = strlen(checkpoint);
+  while (n > 1 && checkpoint[n - 1] == '/') n--;
+  while (n > 0 && checkpoint[n - 1] != '/') n--;
+  if (ckpt_c_snprintf(path, sizeof path, "%.*srun.json", (int)n, checkpoint) >= (int)sizeof path) return;
+  json_t *run = json_load_file(path, 0, NULL);
+  const char *id = json_string_value(json_object_get(run, "run_id"));
+  if (id != NULL && strcmp(id, job->start.run_id) == 0) keep_digests(job, run);
+  json_decref(run);
 }
 
 static json_t *mesh_of(const ckpt_job *job) {
@@ -249,11 +269,11 @@ ckpt_status ckpt_job_note_checkpoint(ckpt_job *job, uint64_t step, const char *d
 }
 
 ckpt_status ckpt_job_write_results(ckpt_job *job, const ckpt_rank *rank, double seconds, ckpt_error *err) {
-  const double n_steps = (double)rank->state.step, here = n_steps - (double)job->start.step;
+  const double n_updates = (double)rank->state.n_updates, here = (double)(rank->state.step - job->start.step);
   json_t *results = json_object();
   CKPT_TRY_ALLOC(results, err);
   json_object_set_new(results, "epoch", json_real(epoch_of(job, rank->state.step)));
-  json_object_set_new(results, "train_loss", number(n_steps > 0 ? rank->state.loss_sum / n_steps : 0));
+  json_object_set_new(results, "train_loss", number(n_updates > 0 ? rank->state.loss_sum / n_updates : 0));
   json_object_set_new(results, "train_runtime", number(seconds));
   json_object_set_new(results, "train_samples", json_integer((json_int_t)job->order.n_samples));
   json_object_set_new(results, "train_samples_per_second",

@@ -115,7 +115,7 @@ static ckpt_status begin(ckpt_rank *r, ckpt_error *err) {
   CKPT_TRY(load(r, err));
   CKPT_TRY(ckpt_sharded_to_device(r->sharded, err));
   CKPT_TRY(ckpt_collective_barrier(r->groups.all, err));
-  if (r->groups.all->rank == 0) CKPT_TRY(ckpt_job_set_aside(job, err));
+  if (r->groups.all->rank == 0 && !ckpt_job_only_dumps(job)) CKPT_TRY(ckpt_job_set_aside(job, err));
   return ckpt_collective_barrier(r->groups.all, err);
 }
 
@@ -155,11 +155,19 @@ static bool is_due(const ckpt_job *job, const char *strategy, uint64_t every, ui
   return strcmp(strategy, "epoch") == 0 && is_epoch_end(job, step);
 }
 
+/* By steps the last one too, as the Trainer does. */
 static bool eval_is_due(const ckpt_job *job, uint64_t step) {
   const ckpt_arguments *a = job->arguments;
+  const bool is_last = step == job->n_steps && strcmp(a->eval_strategy, "steps") == 0;
   const bool by_epoch = strcmp(a->eval_strategy, "epoch") == 0;
   const double at = by_epoch ? (double)step / (double)job->steps_per_epoch : (double)step;
-  return at >= a->eval_delay && is_due(job, a->eval_strategy, job->eval_every, step);
+  return at >= a->eval_delay && (is_last || is_due(job, a->eval_strategy, job->eval_every, step));
+}
+
+/* Whether early stopping has ended the run; a checkpoint of its last step says so too. */
+static bool has_stopped(const ckpt_rank *r) {
+  const int64_t patience = r->job->options->patience;
+  return patience > 0 && r->state.patience >= (uint64_t)patience;
 }
 
 /* What an evaluation means: *is_best for the checkpoints, *ends for early stopping. */
@@ -175,7 +183,7 @@ static void judge(ckpt_rank *r, double loss, bool *is_best, bool *ends) {
     r->state.best_step = r->state.step;
   }
   r->state.patience = is_enough ? 0 : r->state.patience + 1;
-  *ends = o->patience > 0 && r->state.patience >= (uint64_t)o->patience;
+  *ends = has_stopped(r);
 }
 
 /* After a step: log, evaluate, save. *ends: the run is over. */
@@ -223,7 +231,7 @@ static ckpt_status run(ckpt_rank *r, ckpt_error *err) {
   const double begun = ckpt_seconds();
   if (job->arguments->eval_on_start && job->eval_data != NULL && r->state.step == 0)
     CKPT_TRY(ckpt_rank_evaluate(r, &r->eval_loss, err));
-  bool ends = r->state.step >= job->n_steps;
+  bool ends = r->state.step >= job->n_steps || has_stopped(r);
   while (!ends) {
     ckpt_step_result result = {0};
     CKPT_TRY(ckpt_rank_step(r, r->state.step, &result, err));

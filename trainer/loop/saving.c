@@ -78,14 +78,13 @@ static ckpt_status place_of(char out[PATH_MAX], const char *folder, const char *
   return CKPT_OK;
 }
 
-/* Several formats, each in a folder of its name, or a file: in a folder that appears with all that is in it. */
-static ckpt_status write_several(ckpt_rank *r, const char *path, const char *formats, ckpt_digest *digest,
-                                 ckpt_error *err) {
-  char staged[PATH_MAX], below[PATH_MAX], format[32];
+/* Several formats, each in a folder of its name, or a file, below the folder `staged`, which this makes. */
+static ckpt_status write_staged(ckpt_rank *r, const char *staged, const char *formats, ckpt_digest *digest,
+                                ckpt_error *err) {
+  char below[PATH_MAX], format[32];
   ckpt_status status = CKPT_OK;
   const bool is_one = strchr(formats, ',') == NULL, is_maker = r->groups.all->rank == 0;
   const ckpt_group group = ckpt_collective_group(r->groups.all);
-  path_of(staged, r->job, CKPT_STAGED, r->state.step);
   if (is_maker) status = ckpt_remove_all(staged, err);
   if (status == CKPT_OK && is_maker && mkdir(staged, 0777) != 0)
     status = ckpt_fail_errno(err, staged, "the folder cannot be made");
@@ -97,8 +96,28 @@ static ckpt_status write_several(ckpt_rank *r, const char *path, const char *for
     CKPT_TRY(write_format(r, below, format, digest, err));
     formats += n + (formats[n] == ',');
   }
-  if (is_maker && rename(staged, path) != 0) status = ckpt_fail_errno(err, path, "it cannot be put in place");
-  return ckpt_group_agree(&group, status, err);
+  return CKPT_OK;
+}
+
+/* A durable folder under its name; the folder above is synced before anything that it replaces may go. */
+static ckpt_status put_in_place(const ckpt_job *job, const char *staged, const char *path, ckpt_error *err) {
+  CKPT_TRY(ckpt_sync_entries(staged, err));
+  if (rename(staged, path) != 0) return ckpt_fail_errno(err, path, "it cannot be put in place");
+  return ckpt_sync_entries(job->options->output, err);
+}
+
+/* The same in a folder that appears with all that is in it. What cannot be finished gives its room back. */
+static ckpt_status write_several(ckpt_rank *r, const char *path, const char *formats, ckpt_digest *digest,
+                                 ckpt_error *err) {
+  char staged[PATH_MAX];
+  const bool is_maker = r->groups.all->rank == 0;
+  const ckpt_group group = ckpt_collective_group(r->groups.all);
+  path_of(staged, r->job, CKPT_STAGED, r->state.step);
+  ckpt_status status = write_staged(r, staged, formats, digest, err);
+  if (status == CKPT_OK && is_maker) status = put_in_place(r->job, staged, path, err);
+  status = ckpt_group_agree(&group, status, err);
+  if (status != CKPT_OK && is_maker) (void)ckpt_remove_all(staged, NULL);
+  return status;
 }
 
 /* ---- rotation ---------------------------------------------------------------------------------------------------- */
@@ -111,7 +130,7 @@ static ckpt_status rotate(ckpt_job *job, const ckpt_rank *r, ckpt_error *err) {
   size_t n;
   CKPT_TRY(ckpt_job_checkpoints(job, &steps, &n, err));
   const bool keeps_best = job->arguments->load_best_model_at_end || strcmp(job->arguments->save_strategy, "best") == 0;
-  const bool has_best = keeps_best && !isnan(r->state.best_metric);
+  const bool has_best = keeps_best && r->state.best_saved != 0;
   size_t n_own = 0;
   for (size_t i = 0; i < n; i++) { /* only those that run.json names */
     char name[64];
@@ -120,10 +139,11 @@ static ckpt_status rotate(ckpt_job *job, const ckpt_rank *r, ckpt_error *err) {
   }
   int64_t n_kept = (int64_t)n_own;
   ckpt_status status = CKPT_OK;
-  const bool best_is_extra = has_best && limit == 1; /* best and last stay, even where one is asked for */
-  for (size_t i = 0; i + 1 < n_own && n_kept > limit + best_is_extra && status == CKPT_OK; i++) {
+  const bool best_is_last = n_own != 0 && steps[n_own - 1] == r->state.best_saved;
+  const int64_t least = has_best && !best_is_last ? 2 : 1; /* best and last stay, even where one is asked for */
+  for (size_t i = 0; i + 1 < n_own && n_kept > (limit > least ? limit : least) && status == CKPT_OK; i++) {
     char path[PATH_MAX], going[PATH_MAX];
-    if (has_best && steps[i] == r->state.best_step) continue;
+    if (has_best && steps[i] == r->state.best_saved) continue;
     path_of(path, job, "checkpoint-", steps[i]);
     path_of(going, job, CKPT_GOING, steps[i]);
     if (rename(path, going) != 0) status = ckpt_fail_errno(err, path, "it cannot be removed");
@@ -133,6 +153,14 @@ static ckpt_status rotate(ckpt_job *job, const ckpt_rank *r, ckpt_error *err) {
   }
   free(steps);
   return status;
+}
+
+/* An old checkpoint that stays is no loss. */
+static void rotate_or_warn(ckpt_job *job, const ckpt_rank *r) {
+  char text[2048];
+  ckpt_error why = {0};
+  if (rotate(job, r, &why) != CKPT_OK)
+    ckpt_job_report(job, CKPT_REPORT_WARNING, "an old checkpoint stays: %s", ckpt_error_text(&why, text, sizeof text));
 }
 
 /* ---- a checkpoint ------------------------------------------------------------------------------------------------ */
@@ -148,6 +176,8 @@ ckpt_status ckpt_rank_save(ckpt_rank *r, ckpt_error *err) {
   CKPT_TRY(ckpt_sharded_to_host(r->sharded, err));
   double exists = access(path, F_OK) == 0;
   CKPT_TRY(ckpt_collective_sum(r->groups.all, &exists, 1, err));
+  const uint64_t best_saved = r->state.best_saved;
+  if (r->state.best_step == r->state.step) r->state.best_saved = r->state.step; /* the checkpoint says so itself */
   const bool is_staged = strchr(formats, ',') != NULL || strcmp(formats, "torch") == 0;
   const double begin = ckpt_seconds();
   ckpt_status status = exists != 0
@@ -156,8 +186,9 @@ ckpt_status ckpt_rank_save(ckpt_rank *r, ckpt_error *err) {
                                    : write_format(r, path, formats, &digest, &why);
   if (r->groups.all->rank == 0 && status == CKPT_OK) {
     status = ckpt_job_note_checkpoint(job, r->state.step, ckpt_digest_text(&digest, text), &why);
-    if (status == CKPT_OK) status = rotate(job, r, &why);
+    if (status == CKPT_OK) rotate_or_warn(job, r);
   }
+  if (status != CKPT_OK) r->state.best_saved = best_saved;
   if (status == CKPT_ECANCELED) return ckpt_fail(err, status, NULL, NULL, "%s", why.message);
   if (r->groups.all->rank == 0) job->is_unsaved = status != CKPT_OK;
   if (r->groups.all->rank == 0) job->save_seconds += ckpt_seconds() - begin;
@@ -171,17 +202,21 @@ ckpt_status ckpt_rank_save(ckpt_rank *r, ckpt_error *err) {
 
 /* ---- the end ----------------------------------------------------------------------------------------------------- */
 
-ckpt_status ckpt_rank_load_best(ckpt_rank *r, ckpt_error *err) {
+/* The best evaluation may have been between two checkpoints: then the best that was saved is taken, as the Trainer
+ * does. */
+static ckpt_status load_best(ckpt_rank *r, ckpt_error *err) {
+  const unsigned long long best = r->state.best_step, saved = r->state.best_saved;
   char path[PATH_MAX];
   ckpt_index *index = NULL;
-  path_of(path, r->job, "checkpoint-", r->state.best_step);
-  if (access(path, F_OK) != 0) { /* the best evaluation was between two checkpoints */
-    if (r->groups.all->rank == 0)
-      ckpt_job_report(r->job, CKPT_REPORT_WARNING,
-                      "the best evaluation, of step %llu, has no checkpoint: the last weights stay",
-                      (unsigned long long)r->state.best_step);
-    return CKPT_OK;
-  }
+  if (best != saved && r->groups.all->rank == 0 && saved == 0)
+    ckpt_job_report(r->job, CKPT_REPORT_WARNING,
+                    "the best evaluation, of step %llu, has no checkpoint: the last weights stay", best);
+  else if (best != saved && r->groups.all->rank == 0)
+    ckpt_job_report(r->job, CKPT_REPORT_WARNING,
+                    "the best evaluation, of step %llu, has no checkpoint: the weights are those of step %llu", best,
+                    saved);
+  if (saved == 0) return CKPT_OK;
+  path_of(path, r->job, "checkpoint-", saved);
   CKPT_TRY(ckpt_open_checkpoint(&index, path, err));
   const ckpt_status status = ckpt_state_load_weights(r->sharded, index, err);
   ckpt_index_free(index);
@@ -229,9 +264,9 @@ ckpt_status ckpt_rank_finish(ckpt_rank *r, ckpt_error *err) {
   CKPT_TRY(ckpt_sharded_gather_saved(r->sharded, err));
   CKPT_TRY(ckpt_sharded_to_host(r->sharded, err));
   CKPT_TRY(ckpt_collective_barrier(r->groups.all, err)); /* the first one reads what all have */
-  if (r->job->arguments->load_best_model_at_end && !isnan(r->state.best_metric)) CKPT_TRY(ckpt_rank_load_best(r, err));
+  if (r->job->arguments->load_best_model_at_end && !isnan(r->state.best_metric)) CKPT_TRY(load_best(r, err));
   CKPT_TRY(ckpt_collective_barrier(r->groups.all, err));
-  if (r->groups.all->rank == 0) CKPT_TRY(rotate(r->job, r, err)); /* a run that was killed may not have come to it */
+  if (r->groups.all->rank == 0) rotate_or_warn(r->job, r); /* a run that was killed may not have come to it */
   if (r->groups.all->rank == 0) CKPT_TRY(write_final(r, err));
   return ckpt_collective_barrier(r->groups.all, err);
 }

@@ -1,8 +1,8 @@
 /* setup.c - what a run needs before its ranks begin: the model's description, its files, data, and how many steps. */
 #include <fcntl.h>
-#include <jansson.h>
 #include <limits.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -167,117 +167,13 @@ static uint64_t steps_of(double value, uint64_t n_steps) {
   return n == 0 ? 1 : n;
 }
 
-static ckpt_status set_number(double *out, const json_t *value, const char *key, ckpt_error *err) {
-  if (value == NULL || json_is_null(value)) return CKPT_OK;
-  if (!json_is_number(value))
-    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "lr_scheduler_kwargs %s: it has to be a number", key);
-  *out = json_number_value(value);
-  return CKPT_OK;
-}
-
-static ckpt_status set_slope(ckpt_slope *out, const json_t *value, const char *key, ckpt_error *err) {
-  static const char *const names[] = {"linear", "cosine", "1-sqrt"};
-  const char *text = json_string_value(value);
-  if (value == NULL) return CKPT_OK;
-  for (int i = 0; text != NULL && i < 3; i++)
-    if (strcmp(text, names[i]) == 0) {
-      *out = (ckpt_slope)i;
-      return CKPT_OK;
-    }
-  return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "lr_scheduler_kwargs %s: it has to be linear, cosine or 1-sqrt", key);
-}
-
-/* One of two words: *is_second. */
-static ckpt_status set_word(bool *is_second, const json_t *value, const char *key, const char *first,
-                            const char *second, ckpt_error *err) {
-  const char *text = json_string_value(value);
-  if (value == NULL) return CKPT_OK;
-  *is_second = text != NULL && strcmp(text, second) == 0;
-  if (*is_second || (text != NULL && strcmp(text, first) == 0)) return CKPT_OK;
-  return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "lr_scheduler_kwargs %s: it has to be %s or %s", key, first, second);
-}
-
-static ckpt_status apply_plateau(ckpt_schedule *s, const json_t *kwargs, ckpt_error *err) {
-  double patience = (double)s->plateau.patience, cooldown = 0;
-  CKPT_TRY(set_number(&s->plateau.factor, json_object_get(kwargs, "factor"), "factor", err));
-  CKPT_TRY(set_number(&s->plateau.threshold, json_object_get(kwargs, "threshold"), "threshold", err));
-  CKPT_TRY(set_number(&s->plateau.epsilon, json_object_get(kwargs, "eps"), "eps", err));
-  CKPT_TRY(set_number(&patience, json_object_get(kwargs, "patience"), "patience", err));
-  CKPT_TRY(set_number(&cooldown, json_object_get(kwargs, "cooldown"), "cooldown", err));
-  if (!(patience >= 0 && patience < 1e15) || !(cooldown >= 0 && cooldown < 1e15))
-    return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "lr_scheduler_kwargs: patience and cooldown count evaluations");
-  s->plateau.patience = (uint64_t)patience;
-  s->plateau.cooldown = (uint64_t)cooldown;
-  CKPT_TRY(set_word(&s->plateau.is_max, json_object_get(kwargs, "mode"), "mode", "min", "max", err));
-  return set_word(&s->plateau.is_absolute, json_object_get(kwargs, "threshold_mode"), "threshold_mode", "rel", "abs",
-                  err);
-}
-
-static ckpt_status apply_kwargs(ckpt_schedule *s, json_t *kwargs, ckpt_error *err) {
-  static const char *const known[] = {"num_cycles",
-                                      "lr_end",
-                                      "power",
-                                      "timescale",
-                                      "min_lr",
-                                      "min_lr_rate",
-                                      "min_lr_ratio",
-                                      "warmup_lr_rate",
-                                      "num_stable_steps",
-                                      "num_decay_steps",
-                                      "warmup_type",
-                                      "decay_type",
-                                      "mode",
-                                      "factor",
-                                      "patience",
-                                      "threshold",
-                                      "threshold_mode",
-                                      "cooldown",
-                                      "eps",
-                                      NULL};
-  double stable = NAN, decay = NAN, least = NAN;
-  const char *key;
-  json_t *value;
-  json_object_foreach(kwargs, key, value) {
-    size_t i = 0;
-    while (known[i] != NULL && strcmp(known[i], key) != 0) i++;
-    if (known[i] == NULL)
-      return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "lr_scheduler_kwargs: no schedule has %s", key);
-  }
-  CKPT_TRY(set_number(&s->n_cycles, json_object_get(kwargs, "num_cycles"), "num_cycles", err));
-  CKPT_TRY(set_number(&s->end, json_object_get(kwargs, "lr_end"), "lr_end", err));
-  CKPT_TRY(set_number(&s->power, json_object_get(kwargs, "power"), "power", err));
-  CKPT_TRY(set_number(&s->timescale, json_object_get(kwargs, "timescale"), "timescale", err));
-  CKPT_TRY(set_number(&least, json_object_get(kwargs, "min_lr"), "min_lr", err));
-  if (!isnan(least)) s->min_rate = least / s->learning_rate, s->plateau.least = least;
-  CKPT_TRY(set_number(&s->min_rate, json_object_get(kwargs, "min_lr_rate"), "min_lr_rate", err));
-  CKPT_TRY(set_number(&s->min_rate, json_object_get(kwargs, "min_lr_ratio"), "min_lr_ratio", err));
-  CKPT_TRY(set_number(&s->warmup_rate, json_object_get(kwargs, "warmup_lr_rate"), "warmup_lr_rate", err));
-  CKPT_TRY(set_number(&stable, json_object_get(kwargs, "num_stable_steps"), "num_stable_steps", err));
-  CKPT_TRY(set_number(&decay, json_object_get(kwargs, "num_decay_steps"), "num_decay_steps", err));
-  if (stable >= 0) s->n_stable = (uint64_t)stable;
-  if (decay >= 0) s->n_decay = (uint64_t)decay;
-  CKPT_TRY(set_slope(&s->warmup, json_object_get(kwargs, "warmup_type"), "warmup_type", err));
-  CKPT_TRY(set_slope(&s->decay, json_object_get(kwargs, "decay_type"), "decay_type", err));
-  return apply_plateau(s, kwargs, err);
-}
-
 static ckpt_status set_schedule(ckpt_job *job, ckpt_error *err) {
   const ckpt_arguments *a = job->arguments;
   const uint64_t n = job->n_steps;
   const double share = a->warmup_steps > 0 ? a->warmup_steps : a->warmup_ratio;
   const uint64_t n_warmup = a->warmup_steps >= 1 ? (uint64_t)a->warmup_steps : (uint64_t)ceil(share * (double)n);
   job->schedule = ckpt_schedule_default(ckpt_schedule_find(a->lr_scheduler_type), a->learning_rate, n_warmup, n);
-  if (a->lr_scheduler_kwargs != NULL && a->lr_scheduler_kwargs[0] != '\0') {
-    json_error_t where;
-    json_t *kwargs = json_loads(a->lr_scheduler_kwargs, 0, &where);
-    if (!json_is_object(kwargs)) {
-      json_decref(kwargs);
-      return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "lr_scheduler_kwargs: it has to be a JSON object");
-    }
-    const ckpt_status status = apply_kwargs(&job->schedule, kwargs, err);
-    json_decref(kwargs);
-    CKPT_TRY(status);
-  }
+  CKPT_TRY(ckpt_schedule_kwargs(&job->schedule, a->lr_scheduler_kwargs, a->lr_scheduler_type, err));
   return ckpt_schedule_check(&job->schedule, err);
 }
 
@@ -322,10 +218,32 @@ static ckpt_status check_resumed(const ckpt_job *job, ckpt_error *err) {
                      "its steps had %llu rows, here they have %llu (per_device_train_batch_size * "
                      "gradient_accumulation_steps * ranks has to stay)",
                      (unsigned long long)was->batch, (unsigned long long)batch);
+  const char *data = ckpt_dataset_digest(job->data);
+  if (job->recorded_data != NULL && strcmp(job->recorded_data, data) != 0)
+    return ckpt_fail(err, CKPT_EINVAL, path, NULL, "its run had the data %s, here they are %s", job->recorded_data,
+                     data);
+  const bool drops = job->model->tape.n_sites != 0 || (job->lora != NULL && job->lora->dropout > 0);
+  if (drops && was->seed != (uint64_t)job->arguments->seed)
+    return ckpt_fail(err, CKPT_EINVAL, path, NULL, "its run drew dropout by seed %llu, here it is %lld",
+                     (unsigned long long)was->seed, (long long)job->arguments->seed);
   if (was->data_seed != job->data_seed)
     return ckpt_fail(err, CKPT_EINVAL, path, NULL, "its data were in the order of seed %llu, here it is %llu",
                      (unsigned long long)was->data_seed, (unsigned long long)job->data_seed);
   return CKPT_OK;
+}
+
+/* An adapter is one of the model that it was trained on, whatever the run began with is no part of other weights. */
+static ckpt_status find_base_digest(ckpt_job *job, ckpt_error *err) {
+  char text[72];
+  ckpt_digest digest;
+  if (job->lora == NULL) job->base_digest = job->recorded_base;
+  if (job->base == NULL || job->base_digest != NULL) return CKPT_OK;
+  CKPT_TRY(ckpt_hash(job->base, NULL, &digest, err));
+  job->base_digest = ckpt_arena_copy(&job->arena, ckpt_digest_text(&digest, text));
+  CKPT_TRY_ALLOC(job->base_digest, err);
+  if (job->recorded_base == NULL || strcmp(job->recorded_base, job->base_digest) == 0) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EINVAL, job->resumed->path, NULL, "its adapter is of the model %s, and %s is %s",
+                   job->recorded_base, job->options->model, job->base_digest);
 }
 
 static ckpt_status new_run_id(ckpt_job *job, ckpt_error *err) {
@@ -344,7 +262,7 @@ static ckpt_status new_run_id(ckpt_job *job, ckpt_error *err) {
 ckpt_status ckpt_job_open(ckpt_job *job, const ckpt_train_options *options, ckpt_error *err) {
   job->options = options;
   job->arguments = options->arguments;
-  job->log = -1;
+  job->log = job->lock = -1;
   ckpt_arena_init(&job->arena, UINT64_C(1) << 31);
   const long n_processors = sysconf(_SC_NPROCESSORS_ONLN);
   const uint32_t each = n_processors < 1 ? 1 : (uint32_t)n_processors / options->n_ranks;
@@ -372,13 +290,7 @@ ckpt_status ckpt_job_open(ckpt_job *job, const ckpt_train_options *options, ckpt
   job->start.data_seed = job->data_seed;
   job->start.n_samples = job->order.n_samples;
   job->start.batch = job->order.batch * job->order.accumulation * job->order.ranks;
-  if (job->base_digest == NULL && job->base != NULL) { /* a run that goes on has it in run.json */
-    char text[72];
-    ckpt_digest digest;
-    CKPT_TRY(ckpt_hash(job->base, NULL, &digest, err));
-    job->base_digest = ckpt_arena_copy(&job->arena, ckpt_digest_text(&digest, text));
-    CKPT_TRY_ALLOC(job->base_digest, err);
-  }
+  CKPT_TRY(find_base_digest(job, err));
   if (ckpt_job_only_dumps(job)) return CKPT_OK;
   CKPT_TRY(ckpt_job_write_run(job, err)); /* first: it says that the folder is a run's */
   return ckpt_job_open_log(job, err);
@@ -386,6 +298,7 @@ ckpt_status ckpt_job_open(ckpt_job *job, const ckpt_train_options *options, ckpt
 
 void ckpt_job_close(ckpt_job *job) {
   if (job->log >= 0) close(job->log);
+  if (job->lock >= 0) close(job->lock);
   ckpt_dataset_free(job->data);
   ckpt_dataset_free(job->eval_data);
   ckpt_text_encoder_free(job->encoder);

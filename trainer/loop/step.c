@@ -71,7 +71,6 @@ static ckpt_status run_batches(ckpt_rank *r, uint64_t n, double scale, double *l
 static ckpt_status skip(ckpt_rank *r, const ckpt_step_result *result, uint64_t step, ckpt_error *err) {
   const ckpt_job *job = r->job;
   r->state.n_skipped++;
-  r->state.n_skipped_in_row++;
   if (r->state.n_skipped > job->options->max_skipped)
     return ckpt_fail(err, CKPT_EVALUE, NULL, NULL,
                      "step %llu: loss %g, gradient norm %g: the update is not taken, and %llu step%s may be skipped "
@@ -87,7 +86,6 @@ static ckpt_status skip(ckpt_rank *r, const ckpt_step_result *result, uint64_t s
 static ckpt_status update(ckpt_rank *r, ckpt_step_result *result, ckpt_error *err) {
   const ckpt_arguments *a = r->job->arguments;
   r->state.n_updates++;
-  r->state.n_skipped_in_row = 0;
   r->state.loss_sum += result->loss;
   const ckpt_adamw how = {.learning_rate = result->learning_rate,
                           .beta1 = a->adam_beta1,

@@ -25,6 +25,21 @@ static float row_norm(const ckpt_lora_target *t, const float *w, uint64_t row) {
   return (float)sqrt(sum);
 }
 
+/* The same of W + scale * B A, for which neither is changed. */
+static float updated_row_norm(const ckpt_lora *l, const ckpt_lora_target *t, const float *w, const float *flat,
+                              uint64_t row) {
+  const uint64_t step = t->is_transposed ? t->n_out : 1, first = t->is_transposed ? row : row * t->n_in;
+  const float *a = flat + l->table.parameters[t->a].offset, *b = flat + l->table.parameters[t->b].offset;
+  double sum = 0;
+  for (uint64_t i = 0; i < t->n_in; i++) {
+    double product = 0;
+    for (uint64_t k = 0; k < t->rank; k++) product += (double)b[row * t->rank + k] * (double)a[k * t->n_in + i];
+    const double value = (double)w[first + i * step] + t->scale * product;
+    sum += value * value;
+  }
+  return (float)sqrt(sum);
+}
+
 static void scale_row(const ckpt_lora_target *t, float *w, uint64_t row, float by) {
   const uint64_t step = t->is_transposed ? t->n_out : 1, first = t->is_transposed ? row : row * t->n_in;
   for (uint64_t i = 0; i < t->n_in; i++) w[first + i * step] *= by;
@@ -42,9 +57,10 @@ void ckpt_lora_initialize(const ckpt_lora *l, float *flat, const float *base, ui
       memset(flat + b->offset, 0, b->n_elements * sizeof *flat);
     else
       fill_uniform(flat + b->offset, seed, b->name, b->n_elements, 1.0 / sqrt((double)t->rank));
-    for (uint64_t row = 0; t->magnitude != UINT32_MAX && row < t->n_out; row++)
+    const float *w = base + l->base->parameters[t->base].offset;
+    for (uint64_t row = 0; t->magnitude != UINT32_MAX && row < t->n_out; row++) /* it begins as LoRA without DoRA */
       flat[l->table.parameters[t->magnitude].offset + row] =
-          row_norm(t, base + l->base->parameters[t->base].offset, row);
+          l->is_zero ? row_norm(t, w, row) : updated_row_norm(l, t, w, flat, row);
   }
   for (uint32_t i = 0; i < l->n_copies; i++) {
     const ckpt_parameter *from = &l->base->parameters[l->copies[i].base];

@@ -130,7 +130,8 @@ static double factor_of(const ckpt_schedule *s, double step) {
   if (warms) return rising(step, (double)s->n_warmup);
   const double progress = progress_of(s, step);
   switch (s->kind) {
-    case CKPT_SCHEDULE_LINEAR: return at_least(1.0 - progress, 0);
+    case CKPT_SCHEDULE_LINEAR: /* one division, as transformers has it */
+      return at_least(((double)s->n_steps - step) / at_least((double)s->n_steps - (double)s->n_warmup, 1), 0);
     case CKPT_SCHEDULE_COSINE: return at_least(half_cosine(s->n_cycles, progress), 0);
     case CKPT_SCHEDULE_COSINE_WITH_RESTARTS:
       if (progress >= 1.0) return 0;
