@@ -57,6 +57,8 @@ ckpt_status ckpt_state_progress(ckpt_progress_state *out, const ckpt_index *inde
   return CKPT_OK;
 }
 
+enum { PASSED = 1 << 20 }; /* elements that are read at a time for their checksums alone */
+
 /* Moments of every parameter, in pairs: exp_avg, exp_avg_sq. */
 typedef struct moments {
   const ckpt_index *index;
@@ -98,6 +100,14 @@ static ckpt_status find_moments(const ckpt_tensor **tensors, const ckpt_index *i
   return status;
 }
 
+/* A model of fewer layers would leave the others out. */
+static ckpt_status refuse_more(const ckpt_index *index, const ckpt_model *model, ckpt_error *err) {
+  const ckpt_tensor *more;
+  if (ckpt_model_unused(index, model, &more) == 0) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EINVAL, index->path, more->name, "it is of another model: %s here has no such parameter",
+                   model->architecture);
+}
+
 ckpt_status ckpt_state_check(const ckpt_index *index, const ckpt_model *model, ckpt_error *err) {
   ckpt_status status = CKPT_OK;
   for (uint32_t i = 0; i < model->n_parameters && status == CKPT_OK; i++) {
@@ -105,6 +115,7 @@ ckpt_status ckpt_state_check(const ckpt_index *index, const ckpt_model *model, c
     status = check_shape(index, ckpt_model_tensor(index, p), p, p->name, err);
   }
   CKPT_TRY(status);
+  CKPT_TRY(refuse_more(index, model, err));
   const ckpt_tensor **tensors = calloc(2 * (size_t)model->n_parameters + 1, sizeof *tensors);
   CKPT_TRY_ALLOC(tensors, err);
   status = find_moments(tensors, index, model, err);
@@ -112,8 +123,8 @@ ckpt_status ckpt_state_check(const ckpt_index *index, const ckpt_model *model, c
   return status;
 }
 
-/* A rank reads only its own rows, which may be part of a record. Each rank therefore compares the records of its share
- * of the parameters with their checksums, and reads the rest of those records. */
+/* A rank keeps only its own rows, which may be a part of a record, or of none. Each rank therefore reads all of the
+ * moments of its share of the parameters, and compares their records with the checksums. */
 static bool compares(const ckpt_sharded *s, uint32_t moment) {
   return moment / 2 % s->collective->size == s->collective->rank;
 }
@@ -132,18 +143,41 @@ static ckpt_status new_checks(moments *m, const ckpt_sharded *s, ckpt_error *err
   return CKPT_OK;
 }
 
+/* Rows [first, first + n) of a moment. */
+static ckpt_status read_rows(float *to, const moments *m, uint32_t number, const ckpt_parameter *p, uint64_t first,
+                             uint64_t n, ckpt_record_checks *checks, ckpt_error *err) {
+  ckpt_box box = {.start = {first}, .count = {n}};
+  uint64_t n_elements = n;
+  for (uint32_t k = 1; k < p->rank; k++) n_elements *= box.count[k] = p->shape[k];
+  if (n_elements == 0) return CKPT_OK;
+  return ckpt_read_piece(m->index, m->tensors[number], &box, CKPT_F32, to, n_elements * sizeof(float), checks, err);
+}
+
+/* The same of rows that other ranks keep, for the checksums alone. */
+static ckpt_status pass_rows(const moments *m, uint32_t number, const ckpt_parameter *p, uint64_t first, uint64_t end,
+                             ckpt_error *err) {
+  const uint64_t n_rows = p->shape[0], width = n_rows == 0 ? 0 : p->n_elements / n_rows;
+  const uint64_t at_once = width == 0 || width >= PASSED ? 1 : PASSED / width;
+  if (first >= end || width == 0) return CKPT_OK;
+  float *window = reallocarray(NULL, at_once < end - first ? at_once : end - first, width * sizeof *window);
+  CKPT_TRY_ALLOC(window, err);
+  ckpt_status status = CKPT_OK;
+  for (uint64_t row = first; row < end && status == CKPT_OK; row += at_once)
+    status = read_rows(window, m, number, p, row, end - row < at_once ? end - row : at_once, m->checks, err);
+  free(window);
+  return status;
+}
+
 /* The rows of a moment that are this rank's, where they lie. */
 static ckpt_status load_moment(const moments *m, const ckpt_sharded *s, uint32_t number, ckpt_error *err) {
   const ckpt_parameter *p = &s->model->parameters[number / 2];
   const ckpt_shard_piece *piece = &s->pieces[number / 2];
   float *to = (number % 2 == 0 ? s->host.exp_avg : s->host.exp_avg_sq) + piece->local;
-  ckpt_box box = {{0}, {0}};
-  for (uint32_t k = 0; k < p->rank; k++) box.count[k] = p->shape[k];
-  box.start[0] = piece->first_row;
-  box.count[0] = piece->n_rows;
-  if (piece->n == 0) return CKPT_OK;
-  return ckpt_read_piece(m->index, m->tensors[number], &box, CKPT_F32, to, piece->n * sizeof(float),
-                         compares(s, number) ? m->checks : NULL, err);
+  const uint64_t first = piece->first_row, end = first + piece->n_rows;
+  ckpt_record_checks *checks = compares(s, number) ? m->checks : NULL;
+  if (checks != NULL) CKPT_TRY(pass_rows(m, number, p, 0, piece->n == 0 ? 0 : first, err));
+  if (piece->n != 0) CKPT_TRY(read_rows(to, m, number, p, first, piece->n_rows, checks, err));
+  return checks == NULL ? CKPT_OK : pass_rows(m, number, p, piece->n == 0 ? 0 : end, p->shape[0], err);
 }
 
 static ckpt_status end_checks(const moments *m, ckpt_error *err) {

@@ -51,8 +51,8 @@ typedef struct ckpt_state_parts {
 /* The index; it borrows all of the parts. ENOMEM. */
 ckpt_status ckpt_state_index(ckpt_index **out, const ckpt_state_parts *parts, ckpt_error *err);
 
-/* Whether a checkpoint has the weights and moments of a model, by name and shape. ENOTFOUND, EFORMAT with the tensor's
- * name. */
+/* Whether a checkpoint has the weights and moments of a model, by name and shape, and no others. ENOTFOUND, EFORMAT,
+ * EINVAL with the tensor's name. */
 ckpt_status ckpt_state_check(const ckpt_index *index, const ckpt_model *model, ckpt_error *err);
 
 /* What a checkpoint that was opened says of where its run was. EFORMAT: it is none of ours, with what it lacks. */

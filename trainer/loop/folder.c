@@ -180,10 +180,22 @@ ckpt_status ckpt_open_checkpoint(ckpt_index **out, const char *path, ckpt_error 
   return ckpt_open(out, path, NULL, err);
 }
 
+/* Of a run of this very model a tensor that is missing, or one too many, is damage: ckpt_job_walks_back takes it so. A
+ * run that saves no moments has none to go on from. */
+static ckpt_status check_damage(const ckpt_job *job, const ckpt_index *index, ckpt_error *err) {
+  bool has_moments = false;
+  for (uint32_t i = 0; i < index->n_tensors && !has_moments; i++)
+    has_moments = index->tensors[i].role == CKPT_ROLE_EXP_AVG;
+  if (!has_moments) return CKPT_OK;
+  const ckpt_status status = ckpt_state_check(index, job->trained, err);
+  return status == CKPT_EINVAL && err != NULL ? (err->status = CKPT_EFORMAT) : status;
+}
+
 static ckpt_status take(ckpt_job *job, const char *path, ckpt_error *err) {
   ckpt_index *index = NULL;
   CKPT_TRY(ckpt_open_checkpoint(&index, path, err));
-  const ckpt_status status = ckpt_state_progress(&job->start, index, &job->arena, err);
+  ckpt_status status = ckpt_state_progress(&job->start, index, &job->arena, err);
+  if (status == CKPT_OK && job->recorded.is_of_model) status = check_damage(job, index, err);
   if (status != CKPT_OK) {
     ckpt_index_free(index);
     return status;
@@ -250,7 +262,7 @@ static ckpt_status take_named(ckpt_job *job, ckpt_error *err) {
   size_t n;
   CKPT_TRY(take(job, o->resume, err));
   const char *id = ckpt_job_read_run(job);
-  if (id == NULL) ckpt_job_read_digests(job, o->resume);
+  if (id == NULL) ckpt_job_remember_beside(job, o->resume);
   if (id == NULL) return CKPT_OK;
   if (strcmp(id, job->start.run_id) != 0)
     return ckpt_fail(err, CKPT_EEXIST, o->output, NULL,
@@ -296,6 +308,17 @@ static ckpt_status take_newest(ckpt_job *job, const uint64_t *steps, size_t n, c
   return CKPT_OK;
 }
 
+/* A name that is free: of an earlier time there may be some. */
+static ckpt_status name_aside(char out[PATH_MAX], const ckpt_job *job, unsigned long long step, ckpt_error *err) {
+  struct stat there;
+  ckpt_c_snprintf(out, PATH_MAX, "%s/broken-%s%llu", job->options->output, prefix, step);
+  for (unsigned i = 1; lstat(out, &there) == 0; i++) {
+    if (i == 10000) return ckpt_fail(err, CKPT_EEXIST, out, NULL, "there is no free name for what is broken");
+    ckpt_c_snprintf(out, PATH_MAX, "%s/broken-%s%llu.%u", job->options->output, prefix, step, i);
+  }
+  return CKPT_OK;
+}
+
 ckpt_status ckpt_job_set_aside(ckpt_job *job, ckpt_error *err) {
   for (size_t i = 0; i < job->n_broken; i++) {
     char path[PATH_MAX], aside[PATH_MAX], name[64];
@@ -303,8 +326,7 @@ ckpt_status ckpt_job_set_aside(ckpt_job *job, ckpt_error *err) {
     ckpt_c_snprintf(name, sizeof name, "\"%s%llu\"", prefix, step);
     if (job->checkpoints == NULL || strstr(job->checkpoints, name) == NULL) continue; /* it is not ours */
     ckpt_c_snprintf(path, sizeof path, "%s/%s%llu", job->options->output, prefix, step);
-    ckpt_c_snprintf(aside, sizeof aside, "%s/broken-%s%llu", job->options->output, prefix, step);
-    CKPT_TRY(ckpt_remove_all(aside, err)); /* of an earlier time */
+    CKPT_TRY(name_aside(aside, job, step, err));
     if (rename(path, aside) != 0) return ckpt_fail_errno(err, path, "it cannot be moved to %s", aside);
     ckpt_job_report(job, CKPT_REPORT_WARNING, "%s is now %s", path, aside);
     CKPT_TRY(ckpt_job_note_checkpoint(job, step, NULL, err));
@@ -321,8 +343,8 @@ ckpt_status ckpt_job_find_resumed(ckpt_job *job, ckpt_error *err) {
   uint64_t *steps;
   size_t n;
   CKPT_TRY(ckpt_job_checkpoints(job, &steps, &n, err));
+  (void)ckpt_job_read_run(job);
   ckpt_status status = take_newest(job, steps, n, err);
-  if (status == CKPT_OK) (void)ckpt_job_read_run(job);
   const bool adopts = job->resumed != NULL && !ckpt_job_only_dumps(job);
   for (size_t i = 0; i < n && adopts && status == CKPT_OK; i++) status = adopt(job, steps[i], err);
   free(steps);

@@ -2,6 +2,8 @@
 #ifndef CKPT_TRAINER_LOOP_JOB_H
 #define CKPT_TRAINER_LOOP_JOB_H
 
+#include <jansson.h>
+
 #include "trainer/checkpoint/state.h"
 #include "trainer/data/loader.h"
 #include "trainer/loop/train.h"
@@ -12,6 +14,14 @@
 #define CKPT_STAGED ".checkpoint-"
 #define CKPT_GOING ".going-"
 #define CKPT_FINAL ".final"
+
+/* What run.json says of the run that goes on; NULL where it does not say. */
+typedef struct ckpt_recorded_run {
+  const char *base_digest, *data_digest;
+  const char *rows;      /* ckpt_job_rows */
+  const char *arguments; /* JSON of those that decide the order of the data */
+  bool is_of_model;      /* its model has the architecture of this one, and as many parameters */
+} ckpt_recorded_run;
 
 /* Set up before the ranks begin, and not changed by them but for what rank 0 alone touches. */
 typedef struct ckpt_job {
@@ -37,8 +47,7 @@ typedef struct ckpt_job {
   uint32_t n_threads;         /* of a rank */
   ckpt_progress_state start;  /* where the run begins */
   const char *base_digest;    /* text; NULL: from scratch */
-  const char *recorded_base;  /* of the run that goes on, as its run.json has it; NULL: it does not say */
-  const char *recorded_data;  /* as above, of its data */
+  ckpt_recorded_run recorded; /* of the run that goes on */
   const ckpt_sharded **ranks; /* of every rank, set by it */
   uint64_t *broken;           /* steps of checkpoints of this run that it cannot go on from */
   size_t n_broken;
@@ -104,6 +113,15 @@ void ckpt_job_close(ckpt_job *job);
  * EINVAL: what the schedule does not take, or lacks. */
 ckpt_status ckpt_schedule_kwargs(ckpt_schedule *schedule, const char *text, const char *type, ckpt_error *err);
 
+/* resumed.c: keeps what run.json says of its run (a json_t); the same from beside a checkpoint of the run that goes on,
+ * where its folder has none. */
+void ckpt_job_remember(ckpt_job *job, const json_t *run);
+void ckpt_job_remember_beside(ckpt_job *job, const char *checkpoint); /* as above */
+/* How rows of data become samples, in words; NULL: out of memory. */
+const char *ckpt_job_rows(const ckpt_job *job);
+/* EINVAL where the checkpoint is of a run with other data, or in another order, another model or adapter. */
+ckpt_status ckpt_job_check_resumed(const ckpt_job *job, ckpt_error *err);
+
 /* plan.c: --plan, through the report. */
 ckpt_status ckpt_job_plan(const ckpt_job *job, ckpt_error *err);
 
@@ -161,8 +179,6 @@ ckpt_status ckpt_job_write_results(ckpt_job *job, const ckpt_rank *rank, double 
 /* The run id that the folder's run.json has, in the arena; NULL: none. Its checkpoints are kept for the next writing,
  * and its digests. */
 const char *ckpt_job_read_run(ckpt_job *job);
-/* The digests of a run.json beside a checkpoint of the run that goes on, where the folder has none. */
-void ckpt_job_read_digests(ckpt_job *job, const char *checkpoint);
 /* Whether the folder's run.json names a run. */
 bool ckpt_job_has_run(const ckpt_job *job);
 

@@ -179,13 +179,6 @@ bool ckpt_job_has_run(const ckpt_job *job) {
   return has_id;
 }
 
-static void keep_digests(ckpt_job *job, const json_t *run) {
-  const char *base = json_string_value(json_object_get(run, "base_digest"));
-  const char *data = json_string_value(json_object_get(run, "data_digest"));
-  if (base != NULL) job->recorded_base = ckpt_arena_copy(&job->arena, base);
-  if (data != NULL) job->recorded_data = ckpt_arena_copy(&job->arena, data);
-}
-
 const char *ckpt_job_read_run(ckpt_job *job) {
   char path[PATH_MAX];
   const char *name;
@@ -200,21 +193,9 @@ const char *ckpt_job_read_run(ckpt_job *job) {
   }
   if (json_is_object(checkpoints) && job->checkpoints == NULL) job->checkpoints = json_dumps(checkpoints, JSON_COMPACT);
   const char *kept = id == NULL ? NULL : ckpt_arena_copy(&job->arena, id);
-  keep_digests(job, run);
+  ckpt_job_remember(job, run);
   json_decref(run);
   return kept;
-}
-
-void ckpt_job_read_digests(ckpt_job *job, const char *checkpoint) {
-  char path[PATH_MAX];
-  size_t n = strlen(checkpoint);
-  while (n > 1 && checkpoint[n - 1] == '/') n--;
-  while (n > 0 && checkpoint[n - 1] != '/') n--;
-  if (ckpt_c_snprintf(path, sizeof path, "%.*srun.json", (int)n, checkpoint) >= (int)sizeof path) return;
-  json_t *run = json_load_file(path, 0, NULL);
-  const char *id = json_string_value(json_object_get(run, "run_id"));
-  if (id != NULL && strcmp(id, job->start.run_id) == 0) keep_digests(job, run);
-  json_decref(run);
 }
 
 static json_t *mesh_of(const ckpt_job *job) {
@@ -238,6 +219,7 @@ ckpt_status ckpt_job_write_run(ckpt_job *job, ckpt_error *err) {
   json_object_set_new(run, "data_digest", json_string(ckpt_dataset_digest(job->data)));
   json_object_set_new(run, "eval_data_digest",
                       job->eval_data == NULL ? json_null() : json_string(ckpt_dataset_digest(job->eval_data)));
+  json_object_set_new(run, "rows", json_string(ckpt_job_rows(job)));
   json_object_set_new(run, "n_samples", json_integer((json_int_t)job->order.n_samples));
   json_object_set_new(run, "n_steps", json_integer((json_int_t)job->n_steps));
   json_object_set_new(run, "mesh", mesh_of(job));
@@ -273,7 +255,7 @@ ckpt_status ckpt_job_write_results(ckpt_job *job, const ckpt_rank *rank, double 
   json_t *results = json_object();
   CKPT_TRY_ALLOC(results, err);
   json_object_set_new(results, "epoch", json_real(epoch_of(job, rank->state.step)));
-  json_object_set_new(results, "train_loss", number(n_updates > 0 ? rank->state.loss_sum / n_updates : 0));
+  json_object_set_new(results, "train_loss", number(n_updates > 0 ? rank->state.loss_sum / n_updates : NAN));
   json_object_set_new(results, "train_runtime", number(seconds));
   json_object_set_new(results, "train_samples", json_integer((json_int_t)job->order.n_samples));
   json_object_set_new(results, "train_samples_per_second",

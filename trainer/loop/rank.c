@@ -74,7 +74,7 @@ static ckpt_status begin_lora(ckpt_rank *r, ckpt_error *err) {
                                      .own_gradients = r->sharded->gradients};
   ckpt_lora_places(job->lora, &weights, r->places);
   if (job->resumed != NULL) return resume(r, err);
-  if (job->lora->folder != NULL) return ckpt_lora_load(job->lora, r->sharded->host.weights, err);
+  if (job->lora->folder != NULL) return ckpt_lora_load(job->lora, r->sharded->host.weights, r->base, err);
   ckpt_lora_initialize(job->lora, r->sharded->host.weights, r->base, (uint64_t)job->arguments->seed);
   return CKPT_OK;
 }

@@ -101,12 +101,28 @@ static ckpt_status open_tokenizer(ckpt_job *job, ckpt_error *err) {
   return ckpt_text_encoder_new(&job->encoder, job->tokenizer, err);
 }
 
+static ckpt_status make_model(ckpt_job *job, bool is_untied, ckpt_error *err) {
+  const ckpt_carried *config = carried_of(job, "config.json");
+  const ckpt_model_options options = {
+      .struct_size = sizeof options, .needs_backward = true, .is_bf16 = job->arguments->bf16, .is_untied = is_untied};
+  if (config == NULL) return ckpt_fail(err, CKPT_ENOTFOUND, job->options->model, NULL, "there is no config.json in it");
+  ckpt_model_free(job->model);
+  job->model = NULL;
+  return ckpt_model_new(&job->model, config->bytes, (size_t)config->n_bytes, job->options->model, &options, err);
+}
+
 /* With an adapter its config goes along, and the model's does not: the folder is no model. */
 static ckpt_status open_lora(ckpt_job *job, ckpt_error *err) {
   uint32_t n = 0;
   job->trained = job->model;
   if (job->options->lora == NULL) return CKPT_OK;
   CKPT_TRY(ckpt_lora_new(&job->lora, job->options->lora, job->model, job->options->model, err));
+  if (job->lora->unties) {
+    ckpt_lora_free(job->lora);
+    job->lora = NULL;
+    CKPT_TRY(make_model(job, true, err));
+    CKPT_TRY(ckpt_lora_new(&job->lora, job->options->lora, job->model, job->options->model, err));
+  }
   CKPT_TRY(ckpt_lora_apply(job->lora, job->model, err));
   job->trained = &job->lora->table;
   for (uint32_t i = 0; i < job->n_carried; i++)
@@ -123,6 +139,16 @@ static ckpt_status open_lora(ckpt_job *job, ckpt_error *err) {
   return carry(job, "adapter_config.json", job->lora->config, strlen(job->lora->config), err);
 }
 
+/* As transformers says: weights that the config's model has no place for stay behind. */
+static void warn_of_more(const ckpt_job *job) {
+  const ckpt_tensor *more;
+  const uint32_t n = ckpt_model_unused(job->base, job->model, &more);
+  if (n != 0)
+    ckpt_job_report(job, CKPT_REPORT_WARNING, "%s: %u tensor%s not trained, since %s has no such parameter%s (%s%s)",
+                    job->options->model, n, n == 1 ? " is" : "s are", job->model->architecture, n == 1 ? "" : "s",
+                    more->name, n == 1 ? "" : ", ...");
+}
+
 static ckpt_status open_model(ckpt_job *job, ckpt_error *err) {
   const ckpt_train_options *o = job->options;
   if (o->init == CKPT_INIT_PRETRAINED) {
@@ -131,11 +157,8 @@ static ckpt_status open_model(ckpt_job *job, ckpt_error *err) {
   } else {
     CKPT_TRY(carry_from_folder(job, err));
   }
-  const ckpt_carried *config = carried_of(job, "config.json");
-  if (config == NULL) return ckpt_fail(err, CKPT_ENOTFOUND, o->model, NULL, "there is no config.json in it");
-  const ckpt_model_options options = {
-      .struct_size = sizeof options, .needs_backward = true, .is_bf16 = job->arguments->bf16};
-  CKPT_TRY(ckpt_model_new(&job->model, config->bytes, (size_t)config->n_bytes, o->model, &options, err));
+  CKPT_TRY(make_model(job, false, err));
+  if (job->base != NULL) warn_of_more(job);
   CKPT_TRY(open_lora(job, err));
   return open_tokenizer(job, err);
 }
@@ -205,45 +228,18 @@ static ckpt_status count_steps(ckpt_job *job, ckpt_error *err) {
 
 /* ---- the whole --------------------------------------------------------------------------------------------------- */
 
-/* A run goes on with the data and the steps that it had. */
-static ckpt_status check_resumed(const ckpt_job *job, ckpt_error *err) {
-  const ckpt_progress_state *was = &job->start;
-  const uint64_t batch = job->order.batch * job->order.accumulation * job->order.ranks;
-  const char *path = job->resumed->path;
-  if (was->n_samples != job->order.n_samples)
-    return ckpt_fail(err, CKPT_EINVAL, path, NULL, "its run had %llu rows of data, here are %llu",
-                     (unsigned long long)was->n_samples, (unsigned long long)job->order.n_samples);
-  if (was->batch != batch)
-    return ckpt_fail(err, CKPT_EINVAL, path, NULL,
-                     "its steps had %llu rows, here they have %llu (per_device_train_batch_size * "
-                     "gradient_accumulation_steps * ranks has to stay)",
-                     (unsigned long long)was->batch, (unsigned long long)batch);
-  const char *data = ckpt_dataset_digest(job->data);
-  if (job->recorded_data != NULL && strcmp(job->recorded_data, data) != 0)
-    return ckpt_fail(err, CKPT_EINVAL, path, NULL, "its run had the data %s, here they are %s", job->recorded_data,
-                     data);
-  const bool drops = job->model->tape.n_sites != 0 || (job->lora != NULL && job->lora->dropout > 0);
-  if (drops && was->seed != (uint64_t)job->arguments->seed)
-    return ckpt_fail(err, CKPT_EINVAL, path, NULL, "its run drew dropout by seed %llu, here it is %lld",
-                     (unsigned long long)was->seed, (long long)job->arguments->seed);
-  if (was->data_seed != job->data_seed)
-    return ckpt_fail(err, CKPT_EINVAL, path, NULL, "its data were in the order of seed %llu, here it is %llu",
-                     (unsigned long long)was->data_seed, (unsigned long long)job->data_seed);
-  return CKPT_OK;
-}
-
 /* An adapter is one of the model that it was trained on, whatever the run began with is no part of other weights. */
 static ckpt_status find_base_digest(ckpt_job *job, ckpt_error *err) {
   char text[72];
   ckpt_digest digest;
-  if (job->lora == NULL) job->base_digest = job->recorded_base;
+  if (job->lora == NULL) job->base_digest = job->recorded.base_digest;
   if (job->base == NULL || job->base_digest != NULL) return CKPT_OK;
   CKPT_TRY(ckpt_hash(job->base, NULL, &digest, err));
   job->base_digest = ckpt_arena_copy(&job->arena, ckpt_digest_text(&digest, text));
   CKPT_TRY_ALLOC(job->base_digest, err);
-  if (job->recorded_base == NULL || strcmp(job->recorded_base, job->base_digest) == 0) return CKPT_OK;
+  if (job->recorded.base_digest == NULL || strcmp(job->recorded.base_digest, job->base_digest) == 0) return CKPT_OK;
   return ckpt_fail(err, CKPT_EINVAL, job->resumed->path, NULL, "its adapter is of the model %s, and %s is %s",
-                   job->recorded_base, job->options->model, job->base_digest);
+                   job->recorded.base_digest, job->options->model, job->base_digest);
 }
 
 static ckpt_status new_run_id(ckpt_job *job, ckpt_error *err) {
@@ -278,7 +274,7 @@ ckpt_status ckpt_job_open(ckpt_job *job, const ckpt_train_options *options, ckpt
   CKPT_TRY(ckpt_job_find_resumed(job, err));
   if (job->resumed != NULL) {
     CKPT_TRY(ckpt_state_check(job->resumed, job->trained, err)); /* that of another model is not broken */
-    CKPT_TRY(check_resumed(job, err));
+    CKPT_TRY(ckpt_job_check_resumed(job, err));
   } else {
     CKPT_TRY(new_run_id(job, err));
   }

@@ -45,10 +45,42 @@ static bool is_bias(const json_t *config, const char *which) {
   return bias != NULL && strcmp(bias, which) == 0;
 }
 
+/* Keys of PEFT's whose default, null, says nothing of their kind: a list or a text, a text. */
+static bool fits(const char *key, const json_t *value, const json_t *otherwise) {
+  static const char *const lists[] = {"target_modules", "exclude_modules", "modules_to_save"};
+  if (json_is_null(otherwise)) {
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+      if (strcmp(lists[i], key) == 0)
+        return json_is_null(value) || json_is_array(value) || (i != 2 && json_is_string(value));
+    return true;
+  }
+  if (strcmp(key, "init_lora_weights") == 0) return json_is_boolean(value) || json_is_string(value);
+  if (json_is_object(otherwise)) return json_is_object(value) || json_is_null(value);
+  if (json_is_boolean(otherwise)) return json_is_boolean(value);
+  if (json_is_number(otherwise)) return json_is_number(value);
+  return true;
+}
+
+/* Every key is one of PEFT's, with a value of its kind. A newer PEFT may write others, as long as they ask for nothing.
+ */
+static ckpt_status check_keys(json_t *config, const json_t *known, const char *path, ckpt_error *err) {
+  const char *key;
+  json_t *value;
+  json_object_foreach(config, key, value) {
+    const json_t *otherwise = json_object_get(known, key);
+    if (otherwise == NULL && strcmp(key, "peft_version") != 0 && !is_plain(value))
+      return ckpt_fail(err, CKPT_EINVAL, path, NULL, "%.100s: PEFT's LoraConfig has no such key", key);
+    if (otherwise != NULL && !fits(key, value, otherwise))
+      return wrong(path, key, value, "it is of another kind than PEFT's", err);
+  }
+  return CKPT_OK;
+}
+
 /* What would be trained otherwise than it is here. */
 static ckpt_status refuse(const json_t *config, const char *path, ckpt_error *err) {
   static const char *const absent[] = {"use_qalora",
                                        "lora_bias",
+                                       "ensure_weight_tying",
                                        "layers_to_transform",
                                        "layer_replication",
                                        "target_parameters",
@@ -79,15 +111,19 @@ static ckpt_status refuse(const json_t *config, const char *path, ckpt_error *er
 
 /* ---- modules ----------------------------------------------------------------------------------------------------- */
 
+static bool is_embedding(const char *module) {
+  const char *last = strrchr(module, '.');
+  last = last == NULL ? module : last + 1;
+  return strcmp(last, "embed_tokens") == 0 || strcmp(last, "wte") == 0 || strcmp(last, "wpe") == 0;
+}
+
 /* The module of a weight: its name without ".weight"; false where it is no matrix that a linear layer has. */
 static bool module_of(char out[512], const ckpt_parameter *p) {
   static const char ending[] = ".weight";
   const size_t n = strlen(p->name), n_ending = sizeof ending - 1;
   if (p->rank != 2 || n <= n_ending || n >= 512 || !ckpt_text_ends(p->name, ending)) return false;
   ckpt_c_snprintf(out, 512, "%.*s", (int)(n - n_ending), p->name);
-  const char *last = strrchr(out, '.');
-  last = last == NULL ? out : last + 1;
-  return strcmp(last, "embed_tokens") != 0 && strcmp(last, "wte") != 0 && strcmp(last, "wpe") != 0;
+  return !is_embedding(out);
 }
 
 static bool ends_in_module(const char *module, const char *name) {
@@ -229,6 +265,41 @@ static ckpt_status add_bias(ckpt_lora *l, const json_t *config, uint32_t base, c
   return add_copy(l, base, module, is_target ? ".base_layer.bias" : ".bias", err);
 }
 
+/* What PEFT would train, and is not trained here. *unties: one name of a tied tensor. */
+static ckpt_status check_modules(bool *unties, const ckpt_lora *l, const json_t *config, const char *path,
+                                 ckpt_error *err) {
+  const json_t *targets = json_object_get(config, "target_modules"),
+               *saved = json_object_get(config, "modules_to_save");
+  for (uint32_t i = 0; i < l->base->n_parameters; i++) {
+    const ckpt_parameter *p = &l->base->parameters[i];
+    bool is_target = false;
+    char module[512];
+    ckpt_c_snprintf(module, sizeof module, "%.*s", (int)(strrchr(p->name, '.') - p->name), p->name);
+    const bool is_text = json_is_string(targets) && strcmp(json_string_value(targets), "all-linear") == 0;
+    if (is_embedding(module) && !is_text) CKPT_TRY(is_taken(&is_target, targets, module, err));
+    if (is_target && !is_whole(saved, p->name))
+      return ckpt_fail(err, CKPT_EUNSUPPORTED, path, NULL,
+                       "target_modules takes %s: adapters of embeddings are not trained (modules_to_save is)", module);
+    if (p->tied_name == NULL) continue;
+    CKPT_TRY(is_taken(&is_target, targets, "lm_head", err));
+    *unties = *unties || is_target || is_whole(saved, p->name) || is_whole(saved, p->tied_name);
+  }
+  return CKPT_OK;
+}
+
+/* Every name of modules_to_save is one of the model's. */
+static ckpt_status check_saved(const ckpt_lora *l, const json_t *saved, const char *path, ckpt_error *err) {
+  for (size_t k = 0; k < json_array_size(saved); k++) {
+    bool is_there = false;
+    json_t *one = json_pack("[O]", json_array_get(saved, k));
+    for (uint32_t i = 0; i < l->base->n_parameters && !is_there; i++)
+      is_there = is_whole(one, l->base->parameters[i].name);
+    json_decref(one);
+    if (!is_there) return wrong(path, "modules_to_save", json_array_get(saved, k), "the model has no such module", err);
+  }
+  return CKPT_OK;
+}
+
 static ckpt_status add_all(ckpt_lora *l, const json_t *config, const char *path, ckpt_error *err) {
   const json_t *targets = json_object_get(config, "target_modules"),
                *saved = json_object_get(config, "modules_to_save");
@@ -275,9 +346,13 @@ static ckpt_status read_config(json_t **out, ckpt_lora *l, const char *path, ckp
   fclose(stream);
   if (given == NULL) return ckpt_fail(err, CKPT_EINVAL, file, NULL, "line %d: %s", where.line, where.text);
   *out = json_loads(defaults, 0, NULL);
-  const bool is_object = json_is_object(given) && *out != NULL && json_object_update(*out, given) == 0;
+  ckpt_status status = json_is_object(given) && *out != NULL
+                           ? check_keys(given, *out, file, err)
+                           : ckpt_fail(err, CKPT_EINVAL, file, NULL, "it has to be an object, a LoraConfig of PEFT");
+  if (status == CKPT_OK && json_object_update(*out, given) != 0)
+    status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
   json_decref(given);
-  return is_object ? CKPT_OK : ckpt_fail(err, CKPT_EINVAL, file, NULL, "it has to be an object, a LoraConfig of PEFT");
+  return status;
 }
 
 /* What is not said: the modules that PEFT takes for the family, where the base is. */
@@ -291,7 +366,8 @@ static ckpt_status complete(json_t *config, const ckpt_lora *l, const char *mode
                       json_string(realpath(model_path, real) != NULL ? real : model_path));
   json_object_set_new(config, "inference_mode", json_true());
   json_object_set_new(config, "fan_in_fan_out", json_boolean(is_gpt2));
-  json_object_set_new(config, "task_type", json_string("CAUSAL_LM"));
+  if (json_is_null(json_object_get(config, "task_type")))
+    json_object_set_new(config, "task_type", json_string("CAUSAL_LM"));
   return json_is_number(json_object_get(config, "lora_alpha")) && json_is_number(json_object_get(config, "r"))
              ? CKPT_OK
              : ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "r and lora_alpha have to be numbers");
@@ -300,6 +376,9 @@ static ckpt_status complete(json_t *config, const ckpt_lora *l, const char *mode
 static ckpt_status fill(ckpt_lora *l, json_t *config, const char *path, const char *model_path, ckpt_error *err) {
   CKPT_TRY(complete(config, l, model_path, err));
   CKPT_TRY(refuse(config, path, err));
+  CKPT_TRY(check_modules(&l->unties, l, config, path, err));
+  if (l->unties) return CKPT_OK;
+  CKPT_TRY(check_saved(l, json_object_get(config, "modules_to_save"), path, err));
   CKPT_TRY(add_all(l, config, path, err));
   const json_t *init = json_object_get(config, "init_lora_weights");
   l->is_gaussian = json_is_string(init);

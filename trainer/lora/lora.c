@@ -3,9 +3,11 @@
 #include "trainer/lora/lora.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "libckpt/base/error.h"
+#include "libckpt/base/text.h"
 #include "trainer/optimizer/philox.h"
 
 static void fill_uniform(float *out, uint64_t seed, const char *name, uint64_t n, double bound) {
@@ -68,10 +70,53 @@ void ckpt_lora_initialize(const ckpt_lora *l, float *flat, const float *base, ui
   }
 }
 
-ckpt_status ckpt_lora_load(const ckpt_lora *l, float *flat, ckpt_error *err) {
+/* The parameter of the base that a tensor `base_model.model.MODULE.base_layer.REST` is a copy of; NULL: it is none. */
+static const ckpt_parameter *copied(const ckpt_lora *l, const char *name) {
+  static const char before[] = "base_model.model.", within[] = ".base_layer.";
+  const char *at = strstr(name, within);
+  char plain[512];
+  if (at == NULL || strncmp(name, before, sizeof before - 1) != 0) return NULL;
+  const size_t n = (size_t)(at - name) - (sizeof before - 1);
+  if (ckpt_c_snprintf(plain, sizeof plain, "%.*s.%s", (int)n, name + sizeof before - 1, at + sizeof within - 1) >=
+      (int)sizeof plain)
+    return NULL;
+  return ckpt_model_find(l->base, plain);
+}
+
+static ckpt_status check_copy(bool *is_equal, const ckpt_index *index, const ckpt_tensor *tensor,
+                              const ckpt_parameter *p, const float *base, ckpt_error *err) {
+  *is_equal = false;
+  if (tensor->n_elements != p->n_elements) return CKPT_OK;
+  float *values = reallocarray(NULL, (size_t)p->n_elements + 1, sizeof *values);
+  CKPT_TRY_ALLOC(values, err);
+  const size_t n_bytes = (size_t)p->n_elements * sizeof *values;
+  const ckpt_status status = ckpt_read(index, tensor, NULL, CKPT_F32, values, n_bytes, err);
+  *is_equal = status == CKPT_OK && memcmp(values, base + p->offset, n_bytes) == 0;
+  free(values);
+  return status;
+}
+
+static ckpt_status check_others(const ckpt_lora *l, const ckpt_index *index, const float *base, ckpt_error *err) {
+  for (size_t i = 0; i < ckpt_index_count(index); i++) {
+    const ckpt_tensor *tensor = ckpt_index_at(index, i);
+    if (ckpt_model_find(&l->table, tensor->name) != NULL) continue;
+    const ckpt_parameter *of = copied(l, tensor->name);
+    bool is_equal;
+    if (of == NULL)
+      return ckpt_fail(err, CKPT_EFORMAT, l->folder, tensor->name, "is no part of what its adapter_config.json trains");
+    CKPT_TRY(check_copy(&is_equal, index, tensor, of, base, err));
+    if (!is_equal)
+      return ckpt_fail(err, CKPT_EFORMAT, l->folder, tensor->name, "is not the %s of the model that is trained",
+                       of->name);
+  }
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_lora_load(const ckpt_lora *l, float *flat, const float *base, ckpt_error *err) {
   ckpt_index *index = NULL;
   CKPT_TRY(ckpt_open(&index, l->folder, NULL, err));
-  const ckpt_status status = ckpt_model_load(flat, &l->table, index, NULL, NULL, err);
+  ckpt_status status = check_others(l, index, base, err);
+  if (status == CKPT_OK) status = ckpt_model_load(flat, &l->table, index, NULL, NULL, err);
   ckpt_index_free(index);
   return status;
 }

@@ -38,11 +38,13 @@ typedef struct ckpt_lora {
   bool is_gaussian, is_zero; /* init_lora_weights: A is normal; B is zero */
   const char *config;        /* text of adapter_config.json, every key of PEFT's */
   const char *folder;        /* of an adapter to start from; NULL: none */
+  bool unties;               /* it trains one name of a tied tensor: as PEFT does, apart from the other */
   double dropout;            /* of what goes through A; not of merged targets */
 } ckpt_lora;
 
 /* Reads a LoraConfig (a file, or a folder with adapter_config.json) for a model; model_path stands in what is written.
- * EINVAL and EUNSUPPORTED name the key; ENOTFOUND: no module has such a name. Free with ckpt_lora_free. */
+ * Where it `unties`, it is of no use with this model: it has to be made again for the untied one. EINVAL and
+ * EUNSUPPORTED name the key; ENOTFOUND: no module has such a name. Free with ckpt_lora_free. */
 ckpt_status ckpt_lora_new(ckpt_lora **out, const char *path, const ckpt_model *model, const char *model_path,
                           ckpt_error *err);
 void ckpt_lora_free(ckpt_lora *lora); /* NULL is fine */
@@ -63,8 +65,9 @@ void ckpt_lora_places(const ckpt_lora *lora, const ckpt_lora_weights *weights, c
  * them. */
 void ckpt_lora_initialize(const ckpt_lora *lora, float *flat, const float *base, uint64_t seed);
 
-/* Weights of the adapter folder that it starts from. */
-ckpt_status ckpt_lora_load(const ckpt_lora *lora, float *flat, ckpt_error *err);
+/* Weights of the adapter folder that it starts from. EFORMAT: it has a tensor that the config has no place for; a copy
+ * of a layer's own weight, as PEFT writes beside the adapter of a head, has to be that of the base. */
+ckpt_status ckpt_lora_load(const ckpt_lora *lora, float *flat, const float *base, ckpt_error *err);
 
 /* merged: those weights that run merged, with the adapter's part. norms: room for n_norms numbers, which the gradients
  * need. */

@@ -164,11 +164,13 @@ static ckpt_status head(gpt2 *g, uint32_t x, uint32_t residual, ckpt_error *err)
   uint32_t y, table = m->parameters[0].value;
   m->tape.layer = -1;
   CKPT_TRY(norm(g, "ln_f", -1, x, &residual, &y, err));
-  if (g->is_tied)
+  const bool is_tied = g->is_tied && !m->is_untied;
+  if (is_tied)
     m->parameters[0].tied_name = "lm_head.weight";
   else
     CKPT_TRY(ckpt_model_add(m, "lm_head.weight", -1, 2, (uint64_t[]){m->vocabulary, g->width}, CKPT_INIT_NORMAL, g->std,
                             &table, err));
+  if (g->is_tied && !is_tied) m->parameters[m->n_parameters - 1].source = m->parameters[0].name;
   ckpt_tape_entry entry = {.op = CKPT_OP_linear_loss,
                            .n_in = 2,
                            .n_parameters = 1,

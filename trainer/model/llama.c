@@ -267,11 +267,13 @@ static ckpt_status head(llama *l, uint32_t x, uint32_t residual, ckpt_error *err
   m->tape.layer = -1;
   CKPT_TRY(ckpt_model_add(m, "model.norm.weight", -1, 1, &l->width, CKPT_INIT_ONES, 0, &weight, err));
   CKPT_TRY(norm(l, weight, x, &residual, &y, err));
-  if (l->is_tied)
+  const bool is_tied = l->is_tied && !m->is_untied;
+  if (is_tied)
     m->parameters[0].tied_name = "lm_head.weight";
   else
     CKPT_TRY(ckpt_model_add(m, "lm_head.weight", -1, 2, (uint64_t[]){m->vocabulary, l->width}, CKPT_INIT_NORMAL, l->std,
                             &table, err));
+  if (l->is_tied && !is_tied) m->parameters[m->n_parameters - 1].source = m->parameters[0].name;
   ckpt_tape_entry entry = {.op = CKPT_OP_linear_loss,
                            .n_in = 2,
                            .n_parameters = 1,

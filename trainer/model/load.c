@@ -139,7 +139,30 @@ static const ckpt_format memory_format = {
 
 const ckpt_tensor *ckpt_model_tensor(const ckpt_index *index, const ckpt_parameter *p) {
   const ckpt_tensor *tensor = ckpt_index_find(index, p->name);
-  return tensor == NULL && p->tied_name != NULL ? ckpt_index_find(index, p->tied_name) : tensor;
+  if (tensor == NULL && p->tied_name != NULL) tensor = ckpt_index_find(index, p->tied_name);
+  return tensor == NULL && p->source != NULL ? ckpt_index_find(index, p->source) : tensor;
+}
+
+static bool has_name(const ckpt_model *model, const char *name) {
+  for (uint32_t i = 0; i < model->n_parameters; i++) {
+    const ckpt_parameter *p = &model->parameters[i];
+    if (strcmp(p->name, name) == 0 || (p->tied_name != NULL && strcmp(p->tied_name, name) == 0)) return true;
+  }
+  return false;
+}
+
+uint32_t ckpt_model_unused(const ckpt_index *index, const ckpt_model *model, const ckpt_tensor **first) {
+  uint32_t n = 0;
+  *first = NULL;
+  for (uint32_t i = 0; i < index->n_tensors; i++) {
+    const ckpt_tensor *tensor = &index->tensors[i];
+    bool is_known = tensor->role != CKPT_ROLE_PARAMETER || has_name(model, tensor->name);
+    for (const char *const *alias = tensor->aliases; !is_known && alias != NULL && *alias != NULL; alias++)
+      is_known = has_name(model, *alias);
+    if (is_known) continue;
+    if (n++ == 0) *first = tensor;
+  }
+  return n;
 }
 
 static ckpt_status check_shape(const ckpt_parameter *p, const ckpt_tensor *tensor, ckpt_error *err) {

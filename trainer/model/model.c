@@ -221,6 +221,7 @@ static ckpt_status build(ckpt_model *model, const ckpt_config *config, const ckp
   CKPT_TRY(find_family(&family, model, config, err));
   CKPT_TRY(ckpt_tape_init(&model->tape, &model->arena, options != NULL && options->needs_backward, err));
   model->tape.is_bf16 = options != NULL && options->is_bf16;
+  model->is_untied = options != NULL && options->is_untied;
   CKPT_TRY(family->build(model, config, err));
   return order_table(model, err);
 }

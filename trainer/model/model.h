@@ -14,6 +14,7 @@ typedef enum ckpt_initialization { CKPT_INIT_NORMAL, CKPT_INIT_ZEROS, CKPT_INIT_
 typedef struct ckpt_parameter {
   const char *name;      /* Hugging Face's: "model.layers.0.mlp.up_proj.weight" */
   const char *tied_name; /* another name of the same tensor ("lm_head.weight"), or NULL */
+  const char *source;    /* the tensor that it is loaded from where its own is not there: of what was untied; or NULL */
   uint32_t rank;
   uint64_t shape[CKPT_TAPE_MAX_RANK]; /* global, row-major, as Hugging Face stores it */
   uint64_t n_elements;
@@ -33,6 +34,7 @@ typedef struct ckpt_model_options {
   size_t struct_size;
   bool needs_backward; /* operations without backward are refused */
   bool is_bf16;        /* linears and the head multiply in bf16; parameters, sums and all else stay f32 */
+  bool is_untied;      /* the head is a parameter of its own, whatever the config says; the table stays its source */
 } ckpt_model_options;
 
 typedef struct ckpt_model {
@@ -48,6 +50,7 @@ typedef struct ckpt_model {
   uint64_t max_positions;  /* positions that the model has; longer batches are ELIMIT */
   bool has_position_table; /* positions past it have no embedding (GPT-2); rope has one for any */
   double init_std;         /* config's initializer_range */
+  bool is_untied;          /* as the options had it */
 } ckpt_model;
 
 /* Where a parameter and its gradient are, of the device; gradients NULL: it is frozen. */
@@ -104,6 +107,9 @@ ckpt_status ckpt_model_turned(ckpt_expr **out, ckpt_arena *arena, const ckpt_ind
 
 /* The tensor of an index that a parameter is loaded from, under one of its names; NULL: there is none. */
 const ckpt_tensor *ckpt_model_tensor(const ckpt_index *index, const ckpt_parameter *p);
+
+/* Parameters of an index that a model has no place for, and the first of them. */
+uint32_t ckpt_model_unused(const ckpt_index *index, const ckpt_model *model, const ckpt_tensor **first);
 
 /* Adds a row for each parameter to output `sink` of a plan, which reads them from flat (borrowed until the plan is
  * freed): what saving is. Names are Hugging Face's; a tied tensor has one row. ENOMEM, EEXIST. */
