@@ -32,7 +32,7 @@ typedef struct data_file {
 struct ckpt_dataset {
   ckpt_row_rules rules;
   ckpt_packing packing;
-  uint64_t max_length; /* of blocks, and what rows are cut to; 0: none */
+  uint64_t max_length; /* of blocks, and what rows are cut to */
   data_file *files;
   uint32_t n_files;
   uint64_t *rows;   /* where each line begins; of tokens: 0 */
@@ -388,7 +388,7 @@ static ckpt_status open_all(ckpt_dataset *d, const ckpt_dataset_options *o, ckpt
   d->dtype = o->dtype;
   d->is_blocks = o->packing != CKPT_PACKING_NONE;
   d->max_length = o->max_length != 0 ? o->max_length : o->max_positions;
-  if (o->max_positions != 0 && d->max_length > o->max_positions)
+  if (d->max_length > o->max_positions)
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "--max_length %" PRIu64 ": the model has %" PRIu64 " positions",
                      d->max_length, o->max_positions);
   CKPT_TRY(ckpt_columns_parse(&d->rules.columns, o->columns, err));
@@ -401,7 +401,6 @@ static ckpt_status open_all(ckpt_dataset *d, const ckpt_dataset_options *o, ckpt
     d->rules.limit = o->max_positions;
     d->rules.cut = d->max_length;
   } else {
-    if (d->max_length == 0) return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "blocks need a length (--max_length)");
     CKPT_TRY(count_tokens(d, err));
   }
   if (ckpt_dataset_count(d) == 0)

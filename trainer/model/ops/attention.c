@@ -33,8 +33,8 @@ static ckpt_status cut_heads(uint32_t *n_heads, const ckpt_tape *tape, uint32_t 
 
 static ckpt_status rope_shard(ckpt_shard_rule *rule, const ckpt_tape *tape, ckpt_tape_entry *entry,
                               const ckpt_shard_query *query, ckpt_error *err) {
-  if (query->in[0] != CKPT_LAYOUT_CUT) return CKPT_OK;
-  rule->in[0] = rule->out[0] = CKPT_LAYOUT_CUT;
+  if (query->in[0] != CKPT_SHARD_CUT) return CKPT_OK;
+  rule->in[0] = rule->out[0] = CKPT_SHARD_CUT;
   return cut_heads(&entry->attributes.n_heads, tape, entry->in[0], query, err);
 }
 
@@ -177,9 +177,9 @@ static ckpt_status attention_shard(ckpt_shard_rule *rule, const ckpt_tape *tape,
                                    const ckpt_shard_query *query, ckpt_error *err) {
   ckpt_tape_attributes *a = &entry->attributes;
   rule->gathers_tokens = 1U << IN_K | 1U << IN_V;
-  if (query->in[IN_Q] != CKPT_LAYOUT_CUT) return CKPT_OK;
-  for (uint32_t i = IN_Q; i <= IN_V; i++) rule->in[i] = CKPT_LAYOUT_CUT;
-  rule->out[0] = rule->out[1] = CKPT_LAYOUT_CUT;
+  if (query->in[IN_Q] != CKPT_SHARD_CUT) return CKPT_OK;
+  for (uint32_t i = IN_Q; i <= IN_V; i++) rule->in[i] = CKPT_SHARD_CUT;
+  rule->out[0] = rule->out[1] = CKPT_SHARD_CUT;
   CKPT_TRY(cut_heads(&a->n_heads, tape, entry->in[IN_Q], query, err));
   CKPT_TRY(cut_heads(&a->n_kv_heads, tape, entry->in[IN_K], query, err));
   for (uint32_t i = IN_Q; i <= IN_V; i++) a->columns[i] /= query->n_tp;

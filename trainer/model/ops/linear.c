@@ -89,12 +89,12 @@ static ckpt_status linear_shard(ckpt_shard_rule *rule, const ckpt_tape *tape, ck
   (void)tape, (void)err;
   if (axis < 0) return CKPT_OK;
   const bool cuts_outputs = axis == (swaps ? 1 : 0);
-  for (uint32_t i = 0; i < entry->n_in; i++) rule->in[i] = cuts_outputs ? CKPT_LAYOUT_COPIED : CKPT_LAYOUT_CUT;
-  rule->out[0] = cuts_outputs ? CKPT_LAYOUT_CUT : CKPT_LAYOUT_PARTIAL;
+  for (uint32_t i = 0; i < entry->n_in; i++) rule->in[i] = cuts_outputs ? CKPT_SHARD_COPIED : CKPT_SHARD_CUT;
+  rule->out[0] = cuts_outputs ? CKPT_SHARD_CUT : CKPT_SHARD_PARTIAL;
   rule->parameter_axes[0] = axis;
   if (cuts_outputs && entry->n_parameters > bias) rule->parameter_axes[bias] = 0;
   if (!is_lora) return CKPT_OK;
-  rule->out[1] = cuts_outputs ? CKPT_LAYOUT_COPIED : CKPT_LAYOUT_PARTIAL;
+  rule->out[1] = cuts_outputs ? CKPT_SHARD_COPIED : CKPT_SHARD_PARTIAL;
   rule->parameter_axes[1] = cuts_outputs ? -1 : 1;
   rule->parameter_axes[2] = cuts_outputs ? 0 : -1;
   rule->sums_over_tp = cuts_outputs ? 1U << 1 : 1U << 2;
