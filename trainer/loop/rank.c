@@ -79,10 +79,14 @@ static ckpt_status begin_lora(ckpt_rank *r, ckpt_error *err) {
   return CKPT_OK;
 }
 
-ckpt_status ckpt_rank_gather(ckpt_rank *r, ckpt_error *err) {
-  CKPT_TRY(ckpt_sharded_gather(r->sharded, err));
+ckpt_status ckpt_rank_merge(ckpt_rank *r, ckpt_error *err) {
   if (r->merged == NULL) return CKPT_OK;
   return ckpt_lora_merge(r->job->lora, r->device, r->merged, r->norms, r->base, r->sharded->weights, err);
+}
+
+ckpt_status ckpt_rank_gather(ckpt_rank *r, ckpt_error *err) {
+  CKPT_TRY(ckpt_sharded_gather(r->sharded, err));
+  return ckpt_rank_merge(r, err);
 }
 
 /* Weights, and moments where the run goes on. */
