@@ -36,8 +36,9 @@ typedef struct ckpt_dataset ckpt_dataset;
 ckpt_status ckpt_dataset_open(ckpt_dataset **out, const ckpt_dataset_options *options, ckpt_error *err);
 void ckpt_dataset_free(ckpt_dataset *dataset); /* NULL is fine */
 
-uint64_t ckpt_dataset_count(const ckpt_dataset *dataset);      /* samples */
-uint64_t ckpt_dataset_max_length(const ckpt_dataset *dataset); /* no sample is longer */
+uint64_t ckpt_dataset_count(const ckpt_dataset *dataset); /* samples */
+uint64_t ckpt_dataset_max_length(
+    const ckpt_dataset *dataset); /* no sample is longer: of ids and blocks, the longest has it */
 /* "sha256:..." of all that was read to make the index (of binary files: their sizes and ends). */
 const char *ckpt_dataset_digest(const ckpt_dataset *dataset);
 

@@ -220,6 +220,12 @@ static ckpt_attention_args attention_args(const ckpt_tape_call *call) {
                                .dropout = ckpt_tape_dropout(call)};
 }
 
+/* What a device keeps of each query and head while it makes gradients. */
+static uint64_t attention_scratch(const ckpt_tape *tape, const ckpt_tape_entry *entry, const ckpt_tape_limits *limits) {
+  (void)tape;
+  return limits->n_tokens * entry->attributes.n_heads * limits->real_bytes;
+}
+
 static ckpt_status attention_forward(const ckpt_tape_call *call, ckpt_error *err) {
   (void)err;
   ckpt_attention_args args = attention_args(call);
@@ -232,6 +238,7 @@ static ckpt_status attention_backward(const ckpt_tape_call *call, ckpt_error *er
   (void)err;
   ckpt_attention_args args = attention_args(call);
   args.d_o = call->d_out[0];
+  args.deltas = call->scratch;
   args.d_q = at_column(call, call->d_in[IN_Q], IN_Q), args.adds_q = call->adds[IN_Q];
   args.d_k = at_column(call, call->d_in[IN_K], IN_K), args.adds_k = call->adds[IN_K];
   args.d_v = at_column(call, call->d_in[IN_V], IN_V), args.adds_v = call->adds[IN_V];
@@ -248,4 +255,6 @@ const ckpt_tape_op ckpt_tape_op_attention = {.name = "attention",
                                              .keeps = attention_keeps,
                                              .forward = attention_forward,
                                              .backward = attention_backward,
-                                             .shard = attention_shard};
+                                             .shard = attention_shard,
+                                             .has_backward_scratch = true,
+                                             .scratch = attention_scratch};
