@@ -129,6 +129,7 @@ static void measure_rows(void) {
 static void measure_products(void) {
   const size_t n = (size_t)WIDTH * WIDTH, n_values = (size_t)LENGTH * HEADS * HEAD_WIDTH;
   float *a = memory(n), *b = memory(n), *c = memory(n), *log_sum = memory((size_t)LENGTH * HEADS);
+  float *deltas = memory((size_t)LENGTH * HEADS);
   const ckpt_gemm gemm = {.is_b_transposed = true,
                           .m = TOKENS,
                           .n = WIDTH,
@@ -149,6 +150,7 @@ static void measure_products(void) {
                                          .d_q = b + n_values,
                                          .d_k = c + n_values,
                                          .d_v = b,
+                                         .deltas = deltas,
                                          .q_stride = HEADS * HEAD_WIDTH,
                                          .k_stride = HEADS * HEAD_WIDTH,
                                          .v_stride = HEADS * HEAD_WIDTH,
@@ -182,6 +184,7 @@ static void measure_products(void) {
                        .bytes = (double)n * (4 + (double)row->block_bytes / row->block_elements)}};
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) measure(&all[i]);
   release(a, n), release(b, n), release(c, n), release(log_sum, (size_t)LENGTH * HEADS);
+  release(deltas, (size_t)LENGTH * HEADS);
 }
 
 int main(int argc, char **argv) {

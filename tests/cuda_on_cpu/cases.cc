@@ -187,6 +187,7 @@ Floats Attention(Machine &m, const AttentionCase &c) {
     a.q_stride = q_width, a.k_stride = a.v_stride = kv_width;
   }
   a.o = m.Zeros(tokens * q_width), a.log_sum = m.Zeros(tokens * c.heads), a.d_o = m.Put(Normal(tokens * q_width, 9));
+  a.deltas = m.Put(Floats(tokens * c.heads, NAN));
   a.documents = c.has_documents ? m.Put(documents) : nullptr, a.mask = c.has_mask ? m.Put(mask) : nullptr;
   a.n_rows = c.rows, a.length = c.length, a.n_heads = c.heads, a.n_kv_heads = c.kv_heads;
   a.head_width = c.width, a.window = c.window, a.scale = 0.3, a.adds_q = a.adds_k = a.adds_v = c.adds;

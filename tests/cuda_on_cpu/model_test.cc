@@ -79,7 +79,9 @@ TEST_P(CudaModel, LossAndGradientsAreTheCpus) {
   ckpt_forward_result result[2];
   for (int i = 0; i < 2; i++) {
     On x(model.model, weights.index, i == 0 ? "cpu" : "cuda", true);
+    const size_t n_allocated = control.n_allocated;
     ASSERT_EQ(ckpt_executor_train(x.executor, &b.batch, 1, &result[i], &x.err), CKPT_OK) << x.err.message;
+    EXPECT_EQ(control.n_allocated, n_allocated) << "memory that is not the arena's";
     gradients[i] = x.Gradients(n);
     EXPECT_LE(ckpt_executor_high_water(x.executor), ckpt_executor_memory_of(x.executor)->arena);
   }

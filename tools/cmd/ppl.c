@@ -349,7 +349,7 @@ static ckpt_status choose_ctx(job *j, ckpt_error *err) {
     ckpt_model *model;
     CKPT_TRY(ckpt_fail_at(ckpt_model_open(&model, sides[i]->index, sides[i]->like, &forward, err), err,
                           sides[i]->index->path, NULL));
-    if (model->max_positions != 0 && ctx > model->max_positions) ctx = model->max_positions;
+    if (ctx > model->max_positions) ctx = model->max_positions;
     ckpt_model_free(model);
   }
   if (ctx != wanted)

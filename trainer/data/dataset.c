@@ -32,7 +32,8 @@ typedef struct data_file {
 struct ckpt_dataset {
   ckpt_row_rules rules;
   ckpt_packing packing;
-  uint64_t max_length; /* of blocks, and what rows are cut to; 0: none */
+  uint64_t max_length; /* of blocks, and what rows are cut to */
+  uint64_t longest;    /* no row has more tokens, as far as its line shows */
   data_file *files;
   uint32_t n_files;
   uint64_t *rows;   /* where each line begins; of tokens: 0 */
@@ -99,25 +100,64 @@ static ckpt_status add_row(ckpt_dataset *d, uint64_t offset, ckpt_error *err) {
   return CKPT_OK;
 }
 
+/* What the bytes of a JSON object show: whether it has ids, and how many numbers its longest list has. */
+typedef struct line_scan {
+  uint64_t n_numbers, longest; /* of the list at hand, of any */
+  const char *rest;            /* of the key of ids, behind what a string begins with; NULL: it is another */
+  uint32_t depth;
+  bool is_filled, is_string, is_escaped, is_key, has_ids;
+} line_scan;
+
+static void scan_string(line_scan *s, char c) {
+  const bool ends = c == '"' && !s->is_escaped;
+  if (ends) s->is_key = s->depth == 1 && s->rest != NULL && *s->rest == '\0';
+  s->rest = s->rest != NULL && c != '\0' && *s->rest == c ? s->rest + 1 : NULL;
+  s->is_escaped = c == '\\' && !s->is_escaped;
+  s->is_string = !ends;
+}
+
+static void scan(line_scan *s, const char *key, char c) {
+  if (s->is_string) {
+    scan_string(s, c);
+    return;
+  }
+  if (c == ' ' || c == '\t' || c == '\r' || c == '\n') return;
+  s->is_filled = true;
+  s->has_ids = s->has_ids || (s->is_key && c == ':');
+  s->is_key = false;
+  if (c == '"') s->is_string = true, s->rest = key;
+  if (c == ',') s->n_numbers++;
+  if (c == '{' || c == '[') s->depth++, s->n_numbers = 1;
+  if (c == ']' && s->n_numbers > s->longest) s->longest = s->n_numbers;
+  if (c == '}' || c == ']') s->depth--;
+}
+
+/* Adds a line, unless it is blank: the row is cut, and how many tokens a text has is not known. */
+static ckpt_status add_line(ckpt_dataset *d, const data_file *file, uint64_t begin, const line_scan *s,
+                            ckpt_error *err) {
+  const uint64_t n = s->has_ids && s->longest < d->max_length ? s->longest : d->max_length;
+  if (file->kind == FILE_JSONL && !s->is_filled) return CKPT_OK;
+  if (n > d->longest) d->longest = n;
+  return add_row(d, begin, err);
+}
+
 /* Lines of text; of JSONL those that are not blank. */
 static ckpt_status index_lines(ckpt_dataset *d, data_file *file, char *window, ckpt_error *err) {
   uint64_t begin = 0;
-  bool is_blank = true;
+  line_scan s = {0};
   for (uint64_t at = 0; at < file->n_bytes; at += WINDOW) {
     const size_t n = file->n_bytes - at < WINDOW ? (size_t)(file->n_bytes - at) : WINDOW;
     CKPT_TRY(read_exactly(file, at, window, n, err));
     CKPT_TRY(ckpt_hasher_add(d->hash, window, n, err));
     for (size_t i = 0; i < n; i++) {
-      const char c = window[i];
-      is_blank = is_blank && (c == ' ' || c == '\t' || c == '\r' || c == '\n');
-      if (c != '\n') continue;
-      if (!is_blank || file->kind == FILE_TEXT) CKPT_TRY(add_row(d, begin, err));
+      if (file->kind == FILE_JSONL) scan(&s, d->rules.columns.input_ids, window[i]);
+      if (window[i] != '\n') continue;
+      CKPT_TRY(add_line(d, file, begin, &s, err));
       begin = at + i + 1;
-      is_blank = true;
+      s = (line_scan){0};
     }
   }
-  if (begin < file->n_bytes && (!is_blank || file->kind == FILE_TEXT)) CKPT_TRY(add_row(d, begin, err));
-  return CKPT_OK;
+  return begin < file->n_bytes ? add_line(d, file, begin, &s, err) : CKPT_OK;
 }
 
 static uint64_t row_end(const ckpt_dataset *d, const data_file *file, uint64_t row) {
@@ -388,7 +428,7 @@ static ckpt_status open_all(ckpt_dataset *d, const ckpt_dataset_options *o, ckpt
   d->dtype = o->dtype;
   d->is_blocks = o->packing != CKPT_PACKING_NONE;
   d->max_length = o->max_length != 0 ? o->max_length : o->max_positions;
-  if (o->max_positions != 0 && d->max_length > o->max_positions)
+  if (d->max_length > o->max_positions)
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "--max_length %" PRIu64 ": the model has %" PRIu64 " positions",
                      d->max_length, o->max_positions);
   CKPT_TRY(ckpt_columns_parse(&d->rules.columns, o->columns, err));
@@ -401,7 +441,6 @@ static ckpt_status open_all(ckpt_dataset *d, const ckpt_dataset_options *o, ckpt
     d->rules.limit = o->max_positions;
     d->rules.cut = d->max_length;
   } else {
-    if (d->max_length == 0) return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "blocks need a length (--max_length)");
     CKPT_TRY(count_tokens(d, err));
   }
   if (ckpt_dataset_count(d) == 0)
@@ -441,7 +480,10 @@ uint64_t ckpt_dataset_count(const ckpt_dataset *d) {
   return total / d->max_length + (total % d->max_length > 1); /* one token has no target */
 }
 
-uint64_t ckpt_dataset_max_length(const ckpt_dataset *d) { return d->max_length; }
+uint64_t ckpt_dataset_max_length(const ckpt_dataset *d) {
+  if (!d->is_blocks) return d->longest;
+  return d->before[d->n_rows] < d->max_length ? d->before[d->n_rows] : d->max_length;
+}
 
 const char *ckpt_dataset_digest(const ckpt_dataset *d) { return d->digest; }
 

@@ -23,7 +23,7 @@ typedef struct ckpt_dataset_options {
   const ckpt_text_encoder *encoder; /* NULL: rows of ids alone; borrowed */
   const char *columns;              /* "text=sentence,prompt=q", or NULL */
   uint64_t vocabulary;              /* ids from it on are refused */
-  uint64_t max_positions;           /* longer rows of ids are refused; 0: any length */
+  uint64_t max_positions;           /* at least 1; longer rows of ids are refused */
   uint64_t max_length;              /* text and rows are cut there, blocks have it; 0: max_positions */
   ckpt_packing packing;
   ckpt_dtype dtype; /* of .bin without a header: U16 (NONE too) or U32 */
@@ -36,8 +36,9 @@ typedef struct ckpt_dataset ckpt_dataset;
 ckpt_status ckpt_dataset_open(ckpt_dataset **out, const ckpt_dataset_options *options, ckpt_error *err);
 void ckpt_dataset_free(ckpt_dataset *dataset); /* NULL is fine */
 
-uint64_t ckpt_dataset_count(const ckpt_dataset *dataset);      /* samples */
-uint64_t ckpt_dataset_max_length(const ckpt_dataset *dataset); /* no sample is longer; 0: not known */
+uint64_t ckpt_dataset_count(const ckpt_dataset *dataset); /* samples */
+uint64_t ckpt_dataset_max_length(
+    const ckpt_dataset *dataset); /* no sample is longer: of ids and blocks, the longest has it */
 /* "sha256:..." of all that was read to make the index (of binary files: their sizes and ends). */
 const char *ckpt_dataset_digest(const ckpt_dataset *dataset);
 

@@ -11,7 +11,7 @@ ckpt_status ckpt_runner_open(ckpt_runner *out, ckpt_index *index, const ckpt_run
   ckpt_executor_options with = {
       .struct_size = sizeof with, .max_rows = options->max_rows, .max_length = options->max_length};
   const ckpt_load_options load = {.struct_size = sizeof load, .run = options->run};
-  if (with.max_length == 0 || (max != 0 && with.max_length > max)) with.max_length = (uint32_t)max;
+  if (with.max_length == 0 || with.max_length > max) with.max_length = (uint32_t)max;
   CKPT_TRY(ckpt_device_choose(&out->device, options->device, options->n_threads, err));
   with.device = out->device;
   if (!out->device->table->is_host) {

@@ -53,9 +53,7 @@ ckpt_status ckpt_dump_logits(ckpt_rank *r, const char *path, ckpt_error *err) {
                            job->options->packing == CKPT_PACKING_DOCUMENT, &r->sample, err));
   ckpt_token_batch batch = r->groups.all->rank == 0 ? r->eval_batch.batch : (ckpt_token_batch){0};
   ckpt_forward_result result;
-  if (r->merged != NULL)
-    CKPT_TRY(ckpt_lora_merge(job->lora, r->device, r->merged, r->norms, r->base, r->sharded->weights, err));
-  CKPT_TRY(ckpt_sharded_gather(r->sharded, err));
+  CKPT_TRY(ckpt_rank_gather(r, err));
   CKPT_TRY(ckpt_rank_executor(r, batch.n_rows, batch.length, err));
   batch.logits = calloc((size_t)batch.n_rows * batch.length, job->model->vocabulary * sizeof(float));
   CKPT_TRY_ALLOC(batch.logits, err);

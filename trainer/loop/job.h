@@ -129,6 +129,10 @@ ckpt_status ckpt_job_plan(const ckpt_job *job, ckpt_error *err);
 void ckpt_rank_run(ckpt_rank *rank);
 /* Weights that the executor can work with: those of other ranks gathered, an adapter's merged. */
 ckpt_status ckpt_rank_gather(ckpt_rank *rank, ckpt_error *err);
+/* The second half of it, where weights are gathered already. */
+ckpt_status ckpt_rank_merge(ckpt_rank *rank, ckpt_error *err);
+/* Positions that executors are made for where batches have this many: the next multiple of 32 that the model has. */
+uint32_t ckpt_job_room(const ckpt_job *job, uint32_t length);
 /* An executor that takes batches of this size. */
 ckpt_status ckpt_rank_executor(ckpt_rank *rank, uint32_t n_rows, uint32_t length, ckpt_error *err);
 

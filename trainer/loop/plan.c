@@ -37,14 +37,40 @@ static uint64_t exchanged(const ckpt_job *job) {
   return 2 * job->trained->n_elements / n * sizeof(float) / n_replicas * (n_replicas - 1);
 }
 
-static ckpt_status plan_executor(ckpt_executor_memory *out, const ckpt_job *job, uint32_t length, ckpt_error *err) {
+/* A rank's executor grows with its batches: rows and positions are those of the largest, whichever has them. */
+typedef struct largest {
+  uint32_t n_rows, length;
+} largest;
+
+static void enlarge(largest *l, const ckpt_dataset *data, uint64_t batch) {
+  const uint64_t n = ckpt_dataset_count(data), n_rows = n < batch ? n : batch, length = ckpt_dataset_max_length(data);
+  l->n_rows = n_rows > l->n_rows ? (uint32_t)n_rows : l->n_rows;
+  l->length = length > l->length ? (uint32_t)length : l->length;
+}
+
+static largest largest_batch(const ckpt_job *job) {
+  const ckpt_arguments *a = job->arguments;
+  largest l = {0, 0};
+  enlarge(&l, job->data, job->order.batch);
+  if (job->eval_data != NULL && (a->eval_on_start || strcmp(a->eval_strategy, "no") != 0))
+    enlarge(&l, job->eval_data, (uint64_t)a->per_device_eval_batch_size);
+  return l;
+}
+
+/* *active: what a rank takes to run batches. */
+static ckpt_status plan_executor(uint64_t *active, const ckpt_job *job, largest l, ckpt_error *err) {
   const ckpt_executor_options options = {.struct_size = sizeof options,
-                                         .max_rows = (uint32_t)job->order.batch,
-                                         .max_length = length,
+                                         .max_rows = l.n_rows,
+                                         .max_length = ckpt_job_room(job, l.length),
                                          .n_threads = job->n_threads,
                                          .has_backward = true,
                                          .recompute = ckpt_job_recomputation(job)};
-  return ckpt_executor_plan(out, job->model, &options, err);
+  ckpt_executor_memory memory;
+  uint64_t products = 0;
+  CKPT_TRY(ckpt_executor_plan(&memory, job->model, &options, err));
+  if (!job->options->is_on_cuda) CKPT_TRY(ckpt_executor_plan_products(&products, job->model, &options, err));
+  *active = memory.arena + memory.state + products;
+  return CKPT_OK;
 }
 
 /* What writing takes: of each rank of the first replica its part of a checkpoint, of the first one the final model. */
@@ -73,11 +99,9 @@ static void report_frozen(const ckpt_job *job) {
 ckpt_status ckpt_job_plan(const ckpt_job *job, ckpt_error *err) {
   const uint32_t n_ranks = job->options->n_ranks, stage = job->options->stage, n_shards = ckpt_job_shards(job);
   char size[6][32];
-  uint64_t total = 0;
-  ckpt_executor_memory activations;
-  const uint64_t known = ckpt_dataset_max_length(job->data);
-  const uint32_t length = known == 0 ? 1024 : (uint32_t)known;
-  CKPT_TRY(plan_executor(&activations, job, length, err));
+  uint64_t total = 0, active;
+  const largest l = largest_batch(job);
+  CKPT_TRY(plan_executor(&active, job, l, err));
   if (job->lora != NULL) report_frozen(job);
   ckpt_job_report(job, CKPT_REPORT_LINE, "%s, %llu parameters in %u tensors, %llu rows, %llu steps of %llu rows",
                   job->model->architecture, (unsigned long long)job->model->n_elements, job->model->n_parameters,
@@ -92,16 +116,14 @@ ckpt_status ckpt_job_plan(const ckpt_job *job, ckpt_error *err) {
       m.weights += job->lora->n_merged == 0 ? base : 2 * base;
       m.gradients += job->lora->n_merged == 0 ? 0 : base;
     }
-    const uint64_t active = activations.arena + activations.state;
     const uint64_t sum = m.weights + m.gradients + m.moments + m.summed + active + saving;
     total += sum;
-    ckpt_job_report(
-        job, CKPT_REPORT_LINE,
-        "rank %u: %s: weights %s, gradients %s, optimizer %s, activations %s (batches of %llu rows, at most "
-        "%u tokens each), saving %s",
-        r, ckpt_text_size(sum, size[0]), ckpt_text_size(m.weights, size[1]),
-        ckpt_text_size(m.gradients + m.summed, size[2]), ckpt_text_size(m.moments, size[3]),
-        ckpt_text_size(active, size[4]), (unsigned long long)job->order.batch, length, ckpt_text_size(saving, size[5]));
+    ckpt_job_report(job, CKPT_REPORT_LINE,
+                    "rank %u: %s: weights %s, gradients %s, optimizer %s, activations %s (batches of %u rows, at most "
+                    "%u tokens each), saving %s",
+                    r, ckpt_text_size(sum, size[0]), ckpt_text_size(m.weights, size[1]),
+                    ckpt_text_size(m.gradients + m.summed, size[2]), ckpt_text_size(m.moments, size[3]),
+                    ckpt_text_size(active, size[4]), l.n_rows, l.length, ckpt_text_size(saving, size[5]));
   }
   if (n_ranks != n_shards)
     ckpt_job_report(job, CKPT_REPORT_LINE, "a step: each rank receives %s over dp_shard, %s over dp_replicate",

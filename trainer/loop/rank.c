@@ -79,10 +79,14 @@ static ckpt_status begin_lora(ckpt_rank *r, ckpt_error *err) {
   return CKPT_OK;
 }
 
-ckpt_status ckpt_rank_gather(ckpt_rank *r, ckpt_error *err) {
-  CKPT_TRY(ckpt_sharded_gather(r->sharded, err));
+ckpt_status ckpt_rank_merge(ckpt_rank *r, ckpt_error *err) {
   if (r->merged == NULL) return CKPT_OK;
   return ckpt_lora_merge(r->job->lora, r->device, r->merged, r->norms, r->base, r->sharded->weights, err);
+}
+
+ckpt_status ckpt_rank_gather(ckpt_rank *r, ckpt_error *err) {
+  CKPT_TRY(ckpt_sharded_gather(r->sharded, err));
+  return ckpt_rank_merge(r, err);
 }
 
 /* Weights, and moments where the run goes on. */
@@ -119,14 +123,17 @@ static ckpt_status begin(ckpt_rank *r, ckpt_error *err) {
   return ckpt_collective_barrier(r->groups.all, err);
 }
 
+uint32_t ckpt_job_room(const ckpt_job *job, uint32_t length) {
+  const uint64_t room = ((uint64_t)length + 31) / 32 * 32;
+  return (uint32_t)(room < job->model->max_positions ? room : job->model->max_positions);
+}
+
 ckpt_status ckpt_rank_executor(ckpt_rank *r, uint32_t n_rows, uint32_t length, ckpt_error *err) {
   const ckpt_model *model = r->job->model;
   const ckpt_units *units = r->sharded->units;
   if (n_rows == 0 || length == 0) n_rows = length = 1; /* it visits layers alone */
   if (r->executor != NULL && n_rows <= r->max_rows && length <= r->max_length) return CKPT_OK;
-  uint32_t room = (length + 31) / 32 * 32;
-  if (model->max_positions != 0 && room > model->max_positions) room = (uint32_t)model->max_positions;
-  if (room < length) room = length;
+  const uint32_t room = ckpt_job_room(r->job, length);
   r->max_rows = n_rows > r->max_rows ? n_rows : r->max_rows;
   r->max_length = room > r->max_length ? room : r->max_length;
   ckpt_executor_free(r->executor);

@@ -50,7 +50,7 @@ static ckpt_status train(ckpt_rank *r, const ckpt_token_batch *batch, double sca
 
 static ckpt_status run_batches(ckpt_rank *r, uint64_t n, double scale, double *loss_sum, ckpt_error *err) {
   CKPT_TRY(ckpt_sharded_begin(r->sharded, err));
-  if (r->job->lora != NULL) CKPT_TRY(ckpt_rank_gather(r, err));
+  CKPT_TRY(ckpt_rank_merge(r, err));
   *loss_sum = 0;
   for (uint64_t i = 0; i < n; i++) {
     const ckpt_token_batch *batch = &r->batches[i].batch;

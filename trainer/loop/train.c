@@ -30,6 +30,13 @@ static void free_rank(ckpt_rank *r, uint64_t accumulation) {
   ckpt_device_free(r->device);
 }
 
+/* No thread of any rank is at work when the first of them goes. */
+static void free_ranks(ckpt_rank *ranks, uint32_t n, uint64_t accumulation) {
+  for (uint32_t i = 0; i < n; i++) ckpt_sharded_stop(ranks[i].sharded);
+  for (uint32_t i = 0; i < n; i++) free_rank(&ranks[i], accumulation);
+  free(ranks);
+}
+
 /* The failure that was first a rank's own, and not that of waiting for another. */
 static ckpt_status first_failure(const ckpt_rank *ranks, uint32_t n, ckpt_error *err) {
   const ckpt_rank *failed = NULL;
@@ -107,9 +114,8 @@ static ckpt_status train_from(const ckpt_train_options *options, uint64_t *below
     ckpt_job_report(&job, CKPT_REPORT_WARNING, "%s is skipped: %s", job.resumed->path,
                     ckpt_error_text(err, text, sizeof text));
   }
-  for (uint32_t i = 0; ranks != NULL && i < options->n_ranks; i++) free_rank(&ranks[i], job.order.accumulation);
+  if (ranks != NULL) free_ranks(ranks, options->n_ranks, job.order.accumulation);
 done:
-  free(ranks);
   ckpt_thread_groups_free(groups);
   ckpt_job_close(&job);
   return status;

@@ -15,6 +15,13 @@ void ckpt_device_free(ckpt_device *device); /* as above */
 /* A product of the CPU in tiles, by the device's threads and its kernels' gemm: its slot of the table. */
 ckpt_status ckpt_gemm_cpu(ckpt_device *device, const ckpt_gemm *gemm, ckpt_error *err);
 
+/* What a product in bf16 takes of the CPU beside its factors, at most, where m, k, and n with b_may_be_less, are those
+ * of the largest batch: bytes of the device, and *panels of each of its threads. */
+size_t ckpt_gemm_cpu_bytes(const ckpt_tape_kernels *kernels, const ckpt_gemm *gemm, bool b_may_be_less, size_t *panels);
+
+/* The best kernels of this processor. */
+const ckpt_tape_kernels *ckpt_device_cpu_kernels(void);
+
 /* At least n_bytes, 64-byte aligned, of the CPU's device, until the next call; NULL: there are none. */
 void *ckpt_device_cpu_shared(ckpt_device *device, size_t n_bytes);
 

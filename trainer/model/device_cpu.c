@@ -211,7 +211,7 @@ static const ckpt_device_table cpu_table = {.name = "cpu",
                                             .run_host = run_host,
                                             .free = free_cpu};
 
-static const ckpt_tape_kernels *best_kernels(void) {
+const ckpt_tape_kernels *ckpt_device_cpu_kernels(void) {
   size_t i = 0;
   while (ckpt_tape_kernels_cpu(i + 1) != NULL) i++;
   return ckpt_tape_kernels_cpu(i);
@@ -227,7 +227,7 @@ ckpt_status ckpt_device_cpu_new(ckpt_device **out, uint32_t n_threads, const ckp
   cpu *c = calloc(1, sizeof *c);
   CKPT_TRY_ALLOC(c, err);
   c->device.table = &cpu_table;
-  c->device.kernels = kernels != NULL ? kernels : best_kernels();
+  c->device.kernels = kernels != NULL ? kernels : ckpt_device_cpu_kernels();
   pthread_mutex_init(&c->mutex, NULL);
   pthread_cond_init(&c->has_work, NULL);
   pthread_cond_init(&c->is_done, NULL);

@@ -79,6 +79,39 @@ ckpt_status ckpt_executor_plan(ckpt_executor_memory *out, const ckpt_model *mode
   return status;
 }
 
+/* Both factors of the last may be those of a smaller batch; of the others the matrix is as it is. */
+static void plan_linear(const ckpt_tape_linear *l, uint32_t n_products, size_t *shared, size_t *panels) {
+  const ckpt_gemm products[] = {{.m = l->n_tokens, .n = l->n_out, .k = l->n_in},
+                                {.m = l->n_tokens, .n = l->n_in, .k = l->n_out},
+                                {.m = l->n_out, .n = l->n_in, .k = l->n_tokens}};
+  for (uint32_t i = 0; i < n_products; i++) {
+    size_t own;
+    const size_t n_bytes = ckpt_gemm_cpu_bytes(ckpt_device_cpu_kernels(), &products[i], i == 2, &own);
+    *shared = n_bytes > *shared ? n_bytes : *shared;
+    *panels = own > *panels ? own : *panels;
+  }
+}
+
+ckpt_status ckpt_executor_plan_products(uint64_t *out, const ckpt_model *model, const ckpt_executor_options *options,
+                                        ckpt_error *err) {
+  ckpt_tape_limits limits;
+  size_t shared = 0, panels = 0;
+  CKPT_TRY(make_limits(&limits, model, options, sizeof(float), err));
+  for (uint32_t i = 0; i < model->tape.n_entries; i++) {
+    const ckpt_tape_entry *entry = &model->tape.entries[i];
+    const ckpt_tape_op *op = ckpt_tape_ops[entry->op];
+    ckpt_tape_linear linears[CKPT_TAPE_MAX_LINEARS];
+    if (!entry->attributes.is_bf16 || op->linears == NULL) continue;
+    const uint32_t n = op->linears(&model->tape, entry, &limits, linears);
+    for (uint32_t k = 0; k < n; k++) {
+      const bool is_frozen = k == 0 && entry->attributes.is_frozen;
+      plan_linear(&linears[k], !options->has_backward ? 1 : is_frozen ? 2 : 3, &shared, &panels);
+    }
+  }
+  *out = shared + (uint64_t)panels * options->n_threads;
+  return CKPT_OK;
+}
+
 /* ---- life -----------------------------------------------------------------------------------------------------------
  */
 

@@ -58,6 +58,11 @@ typedef struct ckpt_executor_memory {
 ckpt_status ckpt_executor_plan(ckpt_executor_memory *out, const ckpt_model *model, const ckpt_executor_options *options,
                                ckpt_error *err);
 
+/* What the CPU takes beside it, at most, for products in bf16: factors that are rounded once for all tiles, and panels
+ * of each of options->n_threads. 0 where no product is in bf16. Fails as the plan. */
+ckpt_status ckpt_executor_plan_products(uint64_t *out, const ckpt_model *model, const ckpt_executor_options *options,
+                                        ckpt_error *err);
+
 /* An executor; it borrows the model. Fails as the plan, and with EINVAL (has_backward of a model without) and ENOMEM.
  * Release with ckpt_executor_free (NULL is fine). */
 ckpt_status ckpt_executor_new(ckpt_executor **out, const ckpt_model *model, const ckpt_executor_options *options,

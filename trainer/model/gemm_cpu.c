@@ -96,6 +96,28 @@ static void round_rows(const void *arg, size_t begin, size_t end) {
   for (size_t r = begin; r < end; r++) f->round(f->to + r * f->n_columns, f->from + r * f->stride, f->n_columns);
 }
 
+static size_t least(size_t a, size_t b) { return a < b ? a : b; }
+
+/* Bytes of a panel of at most `rows` rows of k, where k may be smaller too. */
+static size_t panel_bytes(size_t rows, size_t most, size_t k, size_t element_bytes) {
+  const size_t limit = PANEL > MIN_TILE * k ? PANEL : MIN_TILE * k;
+  return round_up(least(least(rows, most) * k, limit) * element_bytes, 64);
+}
+
+size_t ckpt_gemm_cpu_bytes(const ckpt_tape_kernels *kernels, const ckpt_gemm *g, bool b_may_be_less, size_t *panels) {
+  enum { IN_A_ROW = 2 * 256 }; /* elements of blocks at its ends */
+  const size_t n_a = g->m * g->k, n_b = g->n * g->k;
+  const bool is_native = kernels->round == NULL, rounds_b = b_may_be_less || n_b <= MAX_ROUNDED;
+  const bool packs_a = is_native || n_a > MAX_ROUNDED, packs_b = packs_a || n_b > MAX_ROUNDED;
+  const size_t element_bytes = is_native ? sizeof(uint16_t) : sizeof(float);
+  *panels = packs_a ? panel_bytes(g->m, TILE_ROWS, g->k, element_bytes) : 0;
+  if (packs_b) *panels += panel_bytes(g->n, TILE_COLUMNS, g->k, element_bytes);
+  if (packs_b) *panels += round_up(((g->k > TILE_COLUMNS ? g->k : TILE_COLUMNS) + IN_A_ROW) * sizeof(float), 64);
+  if (is_native) return 0;
+  return round_up((round_up(least(n_a, MAX_ROUNDED), 16) + (rounds_b ? least(n_b, MAX_ROUNDED) : 0)) * sizeof(float),
+                  64);
+}
+
 static bool is_small(const factor *f) { return f->n_rows * f->n_columns <= MAX_ROUNDED; }
 
 /* Rounds a, and b where it lies in f32, if they are small. The products are then those of f32 that tiles would make. */

@@ -144,7 +144,7 @@ static ckpt_status make_scratch(planner *p) {
   for (uint32_t i = 0; i < plan->n_steps; i++) {
     const ckpt_tape_entry *entry = &p->tape->entries[plan->steps[i].entry];
     const ckpt_tape_op *op = ckpt_tape_ops[entry->op];
-    if (op->scratch == NULL) continue;
+    if (op->scratch == NULL || (op->has_backward_scratch && !plan->steps[i].is_backward)) continue;
     plan->steps[i].scratch = plan->n_buffers;
     ckpt_planned_buffer *buffer = &plan->buffers[plan->n_buffers++];
     *buffer = (ckpt_planned_buffer){.first = i, .last = i};

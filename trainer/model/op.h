@@ -9,6 +9,8 @@
 #include "trainer/model/executor.h"
 #include "trainer/model/shard.h"
 
+enum { CKPT_TAPE_MAX_LINEARS = 3 }; /* of an entry */
+
 /* One run of an entry: what the executor gives it. Pointers are of the device; NULL for what is absent. */
 typedef struct ckpt_tape_call {
   ckpt_device *device;
@@ -32,6 +34,11 @@ typedef struct ckpt_tape_call {
   double scale;                                 /* of the loss */
   bool is_training;                             /* dropout drops */
 } ckpt_tape_call;
+
+/* A matrix that tokens go through, at the largest batch: (n_tokens x n_in) times (n_in x n_out). */
+typedef struct ckpt_tape_linear {
+  uint64_t n_tokens, n_in, n_out;
+} ckpt_tape_linear;
 
 /* What backward reads, as bits of in[] and out[]; and which of them have gradients. */
 typedef struct ckpt_tape_keeps {
@@ -61,8 +68,12 @@ typedef struct ckpt_tape_op {
   bool is_collective;
   bool is_costly;              /* selective recomputation keeps what it makes */
   bool is_forward_in_backward; /* backward does forward's work too: while training forward is not run */
+  bool has_backward_scratch;   /* forward has none */
   /* Bytes of scratch at the largest batch; NULL: none. */
   uint64_t (*scratch)(const ckpt_tape *tape, const ckpt_tape_entry *entry, const ckpt_tape_limits *limits);
+  /* The matrices of its products, and how many there are; NULL: it makes none. */
+  uint32_t (*linears)(const ckpt_tape *tape, const ckpt_tape_entry *entry, const ckpt_tape_limits *limits,
+                      ckpt_tape_linear out[CKPT_TAPE_MAX_LINEARS]);
   /* What outlives calls: bytes, and what they hold (on the host). NULL: none. */
   uint64_t (*state_bytes)(const ckpt_tape_entry *entry);
   void (*state)(const ckpt_tape_entry *entry, void *out);

@@ -81,7 +81,7 @@ static ckpt_status add_shard(pass *p, uint32_t number, cut *c, uint64_t whole_sh
 }
 
 /* The rows of each rank of dp_shard, which a gather needs. */
-static ckpt_status gather_parameter(pass *p, cut *c, uint32_t rank, const uint64_t *shape) {
+static ckpt_status gather_parameter(pass *p, cut *c, const uint64_t *shape) {
   const uint32_t n_dp = p->out->mesh.at[CKPT_MESH_DP_SHARD];
   c->gathered = c->shard;
   if (n_dp == 1) return CKPT_OK;
@@ -89,7 +89,6 @@ static ckpt_status gather_parameter(pass *p, cut *c, uint32_t rank, const uint64
                            .n_parameters = 1,
                            .parameters = {c->shard},
                            .attributes = {.axis = CKPT_MESH_DP_SHARD, .axis_size = n_dp, .axis_rows = shape[0]}};
-  (void)rank;
   CKPT_TRY(ckpt_tape_record(p->tape, &entry, p->err));
   c->gathered = entry.out[0];
   return CKPT_OK;
@@ -104,7 +103,7 @@ static ckpt_status take_parameter(pass *p, uint32_t number, int8_t axis, uint8_t
     uint64_t shape[CKPT_TAPE_MAX_RANK] = {0};
     *c = (cut){.is_decided = true, .axis = axis, .parts = parts};
     CKPT_TRY(add_shard(p, number, c, shape));
-    CKPT_TRY(gather_parameter(p, c, whole->rank, shape));
+    CKPT_TRY(gather_parameter(p, c, shape));
   }
   *value = c->gathered;
   return CKPT_OK;
@@ -124,7 +123,7 @@ static bool grow(uint32_t **array, uint32_t n, uint32_t wanted) {
 static ckpt_status make_room(pass *p) {
   if (p->tape->n_values < p->capacity) return CKPT_OK;
   const uint32_t wanted = p->tape->n_values * 2 + 64;
-  ckpt_layout *layouts = reallocarray(p->out->layouts, wanted, sizeof *layouts);
+  ckpt_shard_layout *layouts = reallocarray(p->out->layouts, wanted, sizeof *layouts);
   if (layouts != NULL) p->out->layouts = layouts;
   if (layouts == NULL || !grow(&p->copies, p->capacity, wanted) || !grow(&p->gathers, p->capacity, wanted) ||
       !grow(&p->out->values, p->capacity, wanted))
@@ -135,7 +134,7 @@ static ckpt_status make_room(pass *p) {
 }
 
 /* Records a collective of one value. */
-static ckpt_status record_node(pass *p, uint8_t op, ckpt_mesh_axis axis, uint32_t *value, ckpt_layout layout) {
+static ckpt_status record_node(pass *p, uint8_t op, ckpt_mesh_axis axis, uint32_t *value, ckpt_shard_layout layout) {
   const uint32_t origin = p->out->values[*value];
   ckpt_tape_entry entry = {
       .op = op, .n_in = 1, .in = {*value}, .attributes = {.axis = axis, .axis_size = p->out->mesh.at[axis]}};
@@ -147,27 +146,27 @@ static ckpt_status record_node(pass *p, uint8_t op, ckpt_mesh_axis axis, uint32_
   return CKPT_OK;
 }
 
-static ckpt_status fail_layout(const pass *p, const ckpt_tape_entry *entry, uint32_t value, ckpt_layout needed) {
-  static const char *const names[CKPT_N_LAYOUTS] = {"whole", "copied", "cut in columns", "a sum of parts"};
+static ckpt_status fail_layout(const pass *p, const ckpt_tape_entry *entry, uint32_t value, ckpt_shard_layout needed) {
+  static const char *const names[CKPT_N_SHARD_LAYOUTS] = {"whole", "copied", "cut in columns", "a sum of parts"};
   return ckpt_fail(p->err, CKPT_EUNSUPPORTED, NULL, NULL, "operation '%s' needs '%s' %s, it is %s over tp %u",
                    ckpt_tape_ops[entry->op]->name, p->tape->values[value].name, names[needed],
                    names[p->out->layouts[value]], tp_of(p));
 }
 
 /* The value as an operation needs it: the collectives between. */
-static ckpt_status bring(pass *p, const ckpt_tape_entry *entry, uint32_t *value, ckpt_layout needed,
+static ckpt_status bring(pass *p, const ckpt_tape_entry *entry, uint32_t *value, ckpt_shard_layout needed,
                          bool gathers_tokens) {
   const uint32_t before = *value;
   if (p->tape->values[before].residency == CKPT_RESIDES_INPUT) return CKPT_OK;
-  if (p->out->layouts[*value] == CKPT_LAYOUT_PARTIAL && needed != CKPT_LAYOUT_PARTIAL) {
-    CKPT_TRY(record_node(p, CKPT_OP_reduce_from, CKPT_MESH_TP, value, CKPT_LAYOUT_WHOLE));
+  if (p->out->layouts[*value] == CKPT_SHARD_PARTIAL && needed != CKPT_SHARD_PARTIAL) {
+    CKPT_TRY(record_node(p, CKPT_OP_reduce_from, CKPT_MESH_TP, value, CKPT_SHARD_WHOLE));
     for (uint32_t i = 0; i < p->whole->tape.n_values; i++) /* everyone reads the sum from now on */
       if (p->value_of[i] == before) p->value_of[i] = *value;
   }
-  if (p->out->layouts[*value] == CKPT_LAYOUT_WHOLE && needed == CKPT_LAYOUT_COPIED) {
+  if (p->out->layouts[*value] == CKPT_SHARD_WHOLE && needed == CKPT_SHARD_COPIED) {
     const uint32_t from = *value;
     if (p->copies[from] == CKPT_NO_VALUE) {
-      CKPT_TRY(record_node(p, CKPT_OP_copy_to, CKPT_MESH_TP, value, CKPT_LAYOUT_COPIED));
+      CKPT_TRY(record_node(p, CKPT_OP_copy_to, CKPT_MESH_TP, value, CKPT_SHARD_COPIED));
       p->copies[from] = *value;
     }
     *value = p->copies[from];
@@ -221,7 +220,7 @@ static ckpt_status convert(pass *p, const ckpt_tape_entry *whole) {
       p->out->origins[p->tape->values[p->cuts[number].shard].parameter].sum_axes |= 1U << CKPT_MESH_TP;
   }
   /* of a sum of parts the bias is one rank's */
-  entry.attributes.skips_bias = rule.out[0] == CKPT_LAYOUT_PARTIAL && p->out->place.at[CKPT_MESH_TP] != 0;
+  entry.attributes.skips_bias = rule.out[0] == CKPT_SHARD_PARTIAL && p->out->place.at[CKPT_MESH_TP] != 0;
   CKPT_TRY(ckpt_tape_record(p->tape, &entry, p->err));
   CKPT_TRY(make_room(p));
   /* counters of dropout are those of the whole: heads of this rank begin further on */

@@ -20,26 +20,26 @@
 #include "trainer/model/model.h"
 
 /* How a value lies over the ranks of tp. */
-typedef enum ckpt_layout {
-  CKPT_LAYOUT_WHOLE,   /* the same on all, and so is its gradient */
-  CKPT_LAYOUT_COPIED,  /* the same on all, and its gradient is a sum over them: behind a copy_to */
-  CKPT_LAYOUT_CUT,     /* columns are cut */
-  CKPT_LAYOUT_PARTIAL, /* a sum over them: before a reduce_from */
-  CKPT_N_LAYOUTS
-} ckpt_layout;
+typedef enum ckpt_shard_layout {
+  CKPT_SHARD_WHOLE,   /* the same on all, and so is its gradient */
+  CKPT_SHARD_COPIED,  /* the same on all, and its gradient is a sum over them: behind a copy_to */
+  CKPT_SHARD_CUT,     /* columns are cut */
+  CKPT_SHARD_PARTIAL, /* a sum over them: before a reduce_from */
+  CKPT_N_SHARD_LAYOUTS
+} ckpt_shard_layout;
 
 /* What the pass tells a row. */
 typedef struct ckpt_shard_query {
   uint32_t n_tp;
-  ckpt_layout in[CKPT_TAPE_MAX_IN];
+  ckpt_shard_layout in[CKPT_TAPE_MAX_IN];
   int8_t split_axes[CKPT_TAPE_MAX_PARAMETERS]; /* that may be cut, or -1 */
   uint8_t parts[CKPT_TAPE_MAX_PARAMETERS];     /* equal parts of that axis, each of which is cut */
 } ckpt_shard_query;
 
 /* What a row answers; zeros, with axes -1: all is whole. It changes the entry's attributes to those of one rank. */
 typedef struct ckpt_shard_rule {
-  ckpt_layout in[CKPT_TAPE_MAX_IN]; /* that it needs */
-  ckpt_layout out[CKPT_TAPE_MAX_OUT];
+  ckpt_shard_layout in[CKPT_TAPE_MAX_IN]; /* that it needs */
+  ckpt_shard_layout out[CKPT_TAPE_MAX_OUT];
   int8_t parameter_axes[CKPT_TAPE_MAX_PARAMETERS]; /* that tp cuts; -1: whole */
   uint32_t sums_over_tp;                           /* bits of parameters whose gradient is a sum over tp */
   uint32_t gathers_tokens;                         /* bits of in[]: all tokens of a sequence are needed */
@@ -60,7 +60,7 @@ typedef struct ckpt_sharded_model {
   const ckpt_model *whole;
   ckpt_mesh mesh, place;
   ckpt_shard_origin *origins; /* of each parameter */
-  ckpt_layout *layouts;       /* of each value of the rank's tape */
+  ckpt_shard_layout *layouts; /* of each value of the rank's tape */
   uint32_t *values;           /* the whole tape's value that each one is a part of; CKPT_NO_VALUE: a parameter's */
 } ckpt_sharded_model;
 

@@ -1,10 +1,7 @@
-/* adamw.c - see adamw.h. The compiler may vectorize every loop here: none of them reorders a sum. */
+/* adamw.c - see adamw.h. */
 #include "trainer/optimizer/adamw.h"
 
 #include <math.h>
-
-#define CKPT_REAL_BITS 32
-#include "kernels/ref/tape/optimizer.h"
 
 ckpt_adamw_args ckpt_adamw_args_of(const ckpt_adamw *how, int decays) {
   const double correction1 = 1.0 - pow(how->beta1, (double)how->step);
@@ -17,19 +14,6 @@ ckpt_adamw_args ckpt_adamw_args_of(const ckpt_adamw *how, int decays) {
                            .root = sqrt(correction2),
                            .epsilon = how->epsilon,
                            .scale = how->scale};
-}
-
-void ckpt_adamw_update(const ckpt_adamw *how, int decays, float *w, float *m, float *v, const float *g, size_t n) {
-  ckpt_adamw_args args = ckpt_adamw_args_of(how, decays);
-  args.weights = w, args.exp_avg = m, args.exp_avg_sq = v, args.gradients = g;
-  adamw(&args, 0, n);
-}
-
-double ckpt_square_sum(const float *g, size_t n) {
-  double sum = 0;
-  for (size_t i = 0; i < n; i += CKPT_SQUARE_BLOCK)
-    sum += square_sum_of(g + i, n - i < CKPT_SQUARE_BLOCK ? n - i : CKPT_SQUARE_BLOCK);
-  return sum;
 }
 
 double ckpt_clip_scale(double norm, double max_norm) {

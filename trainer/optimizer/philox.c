@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "kernels/ref/tape/philox.h"
+#include "libckpt/base/philox.h"
 
 void ckpt_philox(uint32_t out[4], uint64_t key, uint64_t counter_low, uint64_t counter_high) {
   out[0] = (uint32_t)counter_low;

@@ -28,8 +28,6 @@ ckpt_schedule_kind ckpt_schedule_find(const char *name) {
   return (ckpt_schedule_kind)kind;
 }
 
-const char *ckpt_schedule_name(ckpt_schedule_kind kind) { return names[kind]; }
-
 ckpt_schedule ckpt_schedule_default(ckpt_schedule_kind kind, double learning_rate, uint64_t n_warmup,
                                     uint64_t n_steps) {
   return (ckpt_schedule){.kind = kind,

@@ -51,7 +51,6 @@ typedef struct ckpt_plateau {
 
 /* The kind of a name of lr_scheduler_type; CKPT_N_SCHEDULES: there is none. */
 ckpt_schedule_kind ckpt_schedule_find(const char *name);
-const char *ckpt_schedule_name(ckpt_schedule_kind kind); /* static */
 
 /* A schedule with the defaults of its kind. */
 ckpt_schedule ckpt_schedule_default(ckpt_schedule_kind kind, double learning_rate, uint64_t n_warmup, uint64_t n_steps);

@@ -170,16 +170,30 @@ static void leave(meeting *m, slot *s) {
   pthread_cond_broadcast(&m->changed);
 }
 
+static void abort_group(ckpt_axis_group *group) {
+  meeting *m = ((thread_group *)group)->meeting;
+  pthread_mutex_lock(&m->mutex);
+  m->is_aborted = true;
+  pthread_cond_broadcast(&m->changed);
+  pthread_mutex_unlock(&m->mutex);
+}
+
 static ckpt_status finish(ckpt_axis_group *group, ckpt_axis_ticket ticket, ckpt_error *err) {
   thread_group *g = (thread_group *)group;
   meeting *m = g->meeting;
   slot *s = &m->ring[ticket % RING];
+  char *made = malloc(output_bytes(g, &s->calls[group->rank]) + 1);
+  if (made == NULL) { /* the others would wait for this rank to have read theirs */
+    abort_group(group);
+    return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "%s: out of memory", group->name);
+  }
   pthread_mutex_lock(&m->mutex);
   ckpt_status status = wait_for(g, s, &s->n_shown, ticket, err);
   pthread_mutex_unlock(&m->mutex);
-  CKPT_TRY(status);
-  char *made = malloc(output_bytes(g, &s->calls[group->rank]) + 1);
-  CKPT_TRY_ALLOC(made, err);
+  if (status != CKPT_OK) {
+    free(made);
+    return status;
+  }
   const size_t n_bytes = work(g, s, made);
   void *dst = s->calls[group->rank].dst;
   pthread_mutex_lock(&m->mutex);
@@ -191,14 +205,6 @@ static ckpt_status finish(ckpt_axis_group *group, ckpt_axis_ticket ticket, ckpt_
   pthread_mutex_unlock(&m->mutex);
   free(made);
   return status;
-}
-
-static void abort_group(ckpt_axis_group *group) {
-  meeting *m = ((thread_group *)group)->meeting;
-  pthread_mutex_lock(&m->mutex);
-  m->is_aborted = true;
-  pthread_cond_broadcast(&m->changed);
-  pthread_mutex_unlock(&m->mutex);
 }
 
 static const ckpt_axis_table table = {start, finish, abort_group};

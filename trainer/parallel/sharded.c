@@ -17,8 +17,8 @@ void ckpt_shard_rows(const ckpt_parameter *p, uint32_t rank, uint32_t n_ranks, u
   *n = rows - *first < each ? rows - *first : each;
 }
 
-static ckpt_shard_piece piece_of(const ckpt_parameter *p, uint32_t number, uint32_t rank, uint32_t n_ranks) {
-  ckpt_shard_piece piece = {.parameter = number};
+static ckpt_shard_piece piece_of(const ckpt_parameter *p, uint32_t rank, uint32_t n_ranks) {
+  ckpt_shard_piece piece = {0};
   ckpt_shard_rows(p, rank, n_ranks, &piece.first_row, &piece.n_rows);
   const uint64_t rows = p->rank == 0 ? 1 : p->shape[0], width = rows == 0 ? 0 : p->n_elements / rows;
   piece.flat = p->offset + piece.first_row * width;
@@ -32,7 +32,7 @@ uint64_t ckpt_shard_aligned(uint64_t n) { return (n + 15) / 16 * 16; }
 static uint64_t count_local(const ckpt_model *model, uint32_t rank, uint32_t n_ranks) {
   uint64_t n = 0;
   for (uint32_t i = 0; i < model->n_parameters; i++)
-    n += ckpt_shard_aligned(piece_of(&model->parameters[i], i, rank, n_ranks).n);
+    n += ckpt_shard_aligned(piece_of(&model->parameters[i], rank, n_ranks).n);
   return n;
 }
 
@@ -66,13 +66,13 @@ static ckpt_status cut_all(ckpt_sharded *s, ckpt_error *err) {
   for (uint32_t r = 0; r < n_ranks; r++) {
     s->owned[r] = (ckpt_ranges){.ranges = ranges + (size_t)r * n, .n = n};
     for (uint32_t i = 0; i < n; i++) {
-      const ckpt_shard_piece shard = piece_of(&model->parameters[i], i, r, n_ranks);
+      const ckpt_shard_piece shard = piece_of(&model->parameters[i], r, n_ranks);
       ranges[(size_t)r * n + i] = (ckpt_range){shard.flat, shard.n};
       if (r == rank) shards[i] = shard;
     }
   }
   for (uint32_t i = 0; i < n; i++) {
-    s->pieces[i] = s->stage == 0 ? piece_of(&model->parameters[i], i, 0, 1) : shards[i];
+    s->pieces[i] = s->stage == 0 ? piece_of(&model->parameters[i], 0, 1) : shards[i];
     s->pieces[i].local = s->n_local;
     s->n_local += ckpt_shard_aligned(s->pieces[i].n);
     shards[i].local = s->pieces[i].local;
@@ -219,6 +219,10 @@ ckpt_status ckpt_sharded_new(ckpt_sharded **out, const ckpt_sharded_options *opt
   return CKPT_OK;
 }
 
+void ckpt_sharded_stop(ckpt_sharded *s) {
+  if (s != NULL && s->units != NULL) ckpt_units_stop(s->units);
+}
+
 void ckpt_sharded_free(ckpt_sharded *s) {
   if (s == NULL) return;
   ckpt_units_free(s->units);
@@ -242,8 +246,7 @@ static void zero(const ckpt_sharded *s, float *memory, uint64_t n) {
 ckpt_status ckpt_sharded_begin(ckpt_sharded *s, ckpt_error *err) {
   if (s->gradients != NULL) zero(s, s->gradients, s->model->n_flat);
   if (s->summed != NULL) zero(s, s->summed, s->n_local);
-  if (s->units != NULL) return ckpt_units_begin(s->units, err);
-  return s->stage == 3 ? ckpt_collective_all_gather(s->collective, s->weights, s->owned, err) : CKPT_OK;
+  return ckpt_sharded_gather(s, err);
 }
 
 static void launch(const ckpt_sharded *s, ckpt_tape_kernel_id kernel, const void *args, size_t n, size_t grain) {

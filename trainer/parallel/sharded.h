@@ -21,7 +21,6 @@
 
 /* Of a parameter what a rank updates: a range of rows. */
 typedef struct ckpt_shard_piece {
-  uint32_t parameter;
   uint64_t first_row, n_rows; /* of its first axis */
   uint64_t flat, n;           /* elements in the flat buffers */
   uint64_t local;             /* where they begin in the rank's own buffers */
@@ -80,6 +79,10 @@ void ckpt_shard_rows(const ckpt_parameter *parameter, uint32_t rank, uint32_t n_
 /* Zeroed buffers. ENOMEM. */
 ckpt_status ckpt_sharded_new(ckpt_sharded **out, const ckpt_sharded_options *options, ckpt_error *err);
 void ckpt_sharded_free(ckpt_sharded *sharded); /* NULL is fine */
+
+/* Ends the thread beside, which reads what other ranks hold: of all ranks of a process, before any is freed. No step
+ * follows. NULL is fine. */
+void ckpt_sharded_stop(ckpt_sharded *sharded);
 
 /* Weights and moments go from the device to `host` before they are saved, and back after they were loaded. EIO. */
 ckpt_status ckpt_sharded_to_host(const ckpt_sharded *sharded, ckpt_error *err);

@@ -303,15 +303,19 @@ static void release(const ckpt_units *u, float *memory, uint64_t n) {
   if (memory != NULL) u->o.device->table->release(u->o.device, memory, (size_t)(n == 0 ? 16 : n) * sizeof(float));
 }
 
+void ckpt_units_stop(ckpt_units *u) {
+  if (!u->has_thread) return;
+  pthread_mutex_lock(&u->mutex);
+  u->ends = true;
+  pthread_cond_broadcast(&u->changed);
+  pthread_mutex_unlock(&u->mutex);
+  pthread_join(u->thread, NULL);
+  u->has_thread = false;
+}
+
 void ckpt_units_free(ckpt_units *u) {
   if (u == NULL) return;
-  if (u->has_thread) {
-    pthread_mutex_lock(&u->mutex);
-    u->ends = true;
-    pthread_cond_broadcast(&u->changed);
-    pthread_mutex_unlock(&u->mutex);
-    pthread_join(u->thread, NULL);
-  }
+  ckpt_units_stop(u);
   for (uint32_t i = 0; i < N_SLOTS; i++) {
     release(u, u->weights[i], u->slot_elements);
     release(u, u->gradients[i], u->slot_elements);

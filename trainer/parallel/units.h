@@ -34,6 +34,10 @@ uint64_t ckpt_units_bytes(const ckpt_model *model);
 ckpt_status ckpt_units_new(ckpt_units **out, const ckpt_units_options *options, ckpt_error *err);
 void ckpt_units_free(ckpt_units *units); /* NULL is fine */
 
+/* Ends the thread beside, after what it was asked for; nothing may be asked any more. That thread reads buffers of all
+ * ranks: those of one process are stopped, each of them, before any is freed. */
+void ckpt_units_stop(ckpt_units *units);
+
 /* What an executor is given. */
 const ckpt_parameter_place *ckpt_units_places(const ckpt_units *units);
 const ckpt_unit_hooks *ckpt_units_hooks(const ckpt_units *units); /* as above */

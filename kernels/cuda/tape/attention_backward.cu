@@ -159,18 +159,6 @@ static __global__ void __launch_bounds__(THREADS, 4 - C) key_gradients(backward_
 
 /* ---- the start --------------------------------------------------------------------------------------------------- */
 
-/* Memory for n deltas: NULL, and a failure kept, where there is none. */
-static float *take_deltas(ckpt_cuda *c, size_t n) {
-  if (n <= c->n_deltas) return c->deltas;
-  ckpt_cuda_note(c, cudaStreamSynchronize(c->stream), "attention_backward"); /* a call before this one may read them */
-  (void)cudaFree(c->deltas);
-  c->deltas = NULL, c->n_deltas = 0;
-  const cudaError_t error = cudaMalloc(&c->deltas, n * sizeof(float));
-  ckpt_cuda_note(c, error, "attention_backward");
-  if (error == cudaSuccess) c->n_deltas = n;
-  return c->deltas;
-}
-
 template <int C>
 static void start_backward(ckpt_cuda *c, const backward_args *b) {
   const size_t n = b->a.n_rows * n_tiles(&b->a) * n_halves(&b->a);
@@ -183,8 +171,8 @@ static void start_backward(ckpt_cuda *c, const backward_args *b) {
 void ckpt_cuda_start_attention_backward(ckpt_cuda *c, const void *args, size_t n) {
   const ckpt_attention_args *a = (const ckpt_attention_args *)args;
   const size_t n_queries = n == 0 ? 0 : a->n_rows * a->length * a->n_heads;
-  const backward_args b = {*a, take_deltas(c, n_queries)};
-  if (n_queries == 0 || b.deltas == NULL) return;
+  const backward_args b = {*a, (float *)a->deltas};
+  if (n_queries == 0) return;
   ckpt_cuda_start_threads(c, "attention_backward", deltas, b, n_queries);
   if (a->head_width <= COLUMNS)
     start_backward<1>(c, &b);

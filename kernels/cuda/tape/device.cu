@@ -134,7 +134,6 @@ static void free_parts(ckpt_cuda *c) {
   if (c->cublas != NULL) (void)ckpt_cublas_get()->destroy(c->cublas);
   for (int i = 0; i < CKPT_N_GRIDS; i++)
     if (c->levels[i] != NULL) (void)cudaFree(c->levels[i]);
-  (void)cudaFree(c->deltas);
   (void)cudaFree(c->workspace);
   if (c->stream != NULL) (void)cudaStreamDestroy(c->stream);
   free(c);

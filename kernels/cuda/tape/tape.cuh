@@ -76,8 +76,6 @@ typedef struct ckpt_cuda {
   void *workspace; /* CKPT_CUDA_WORKSPACE bytes, of products */
   ckpt_cuda_algorithm algorithms[CKPT_CUDA_ALGORITHMS];
   uint8_t *levels[CKPT_N_GRIDS]; /* of block types, from the first time that one is read */
-  float *deltas;                 /* of attention_backward, as many as the largest call had */
-  size_t n_deltas;
   cudaError_t error;
   const char *failed; /* what failed first */
 } ckpt_cuda;

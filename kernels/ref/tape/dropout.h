@@ -3,8 +3,8 @@
 #define CKPT_KERNELS_REF_TAPE_DROPOUT_H
 
 #include "kernels/ref/tape/formulas.h"
-#include "kernels/ref/tape/philox.h"
 #include "kernels/ref/tape/tape_kernels.h"
+#include "libckpt/base/philox.h"
 
 /* What four elements from column `quad` * 4 on are multiplied by: 0, or the scale. */
 static inline CKPT_DEVICE void dropout_factors(const ckpt_dropout *d, size_t row, size_t position, size_t quad,

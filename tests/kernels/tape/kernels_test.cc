@@ -174,6 +174,40 @@ TEST(TapeKernels, EmbeddingBiasRopeAndLoss) {
   }
 }
 
+// Lengths that are no multiple of a vector, of a lane's step, or of a block of squares; values that are odd.
+TEST(TapeKernels, Optimizer) {
+  for (size_t n : {1, 7, 16, 1003, 2 * CKPT_SQUARE_BLOCK + 5}) {
+    Random random((uint32_t)n);
+    Floats w = random.Normal(n), m = random.Normal(n, 0.1F), v = random.Normal(n, 0.1F), g = random.Normal(n, 3);
+    const float odd[] = {NAN, INFINITY, -INFINITY, 0.0F, -0.0F, 1e-40F, 1e-30F, 3e38F};
+    for (float &x : v) x *= x;
+    for (size_t i = 0; n > 100 && i < 8; i++) g[3 * i] = odd[i], w[5 * i + 1] = odd[i], m[7 * i + 2] = odd[i];
+    for (size_t i = 0; i < n; i += 9) v[i] = 0;
+    ExpectLevelsEqualReference("optimizer", [&](const Launch &run) {
+      Floats weights = w, average = m, squares = v;
+      const ckpt_adamw_args a = {weights.data(), average.data(), squares.data(), g.data(), 1 - 1e-4, 0.1,
+                                 1e-3,           0.999,          1e-3 / 0.7,     0.4,      1e-8,     0.37};
+      run(CKPT_KERNEL_adamw, &a, n);
+      const size_t n_blocks = (n + CKPT_SQUARE_BLOCK - 1) / CKPT_SQUARE_BLOCK;
+      std::vector<double> sums(n_blocks);
+      for (const Floats *x : {&g, &v}) {
+        const ckpt_square_sum_args s = {x->data(), sums.data(), n};
+        run(CKPT_KERNEL_square_sum, &s, n_blocks);
+        for (double sum : sums) { /* all its bits, in floats that are no NaN */
+          uint32_t halves[2];
+          memcpy(halves, &sum, sizeof sum);
+          for (uint32_t half : halves) {
+            if (std::isnan(sum)) half = 0;
+            weights.push_back((float)(half >> 16));
+            weights.push_back((float)(half & 0xFFFF));
+          }
+        }
+      }
+      return Joined({weights, average, squares});
+    });
+  }
+}
+
 // One attention call: shapes, and which tokens are hidden how.
 struct AttentionCase {
   size_t rows, length, heads, kv_heads, width, window;

@@ -118,6 +118,26 @@ TEST_F(Data, RowsOfIds) {
   EXPECT_EQ(sample_.labels[0], -100);
 }
 
+// What is planned for: the longest list of ids, and what text is cut to.
+TEST_F(Data, KnowsHowLongRowsAre) {
+  const auto longest = [&](const std::string &row, ckpt_packing packing = CKPT_PACKING_NONE, uint64_t max_length = 0) {
+    const auto path = write("a.jsonl", "{\"input_ids\": [1, 2]}\n\n" + row + "\n{\"input_ids\": [1]}");
+    EXPECT_EQ(open({path}, packing, max_length), CKPT_OK) << row << err_.message;
+    return ckpt_dataset_max_length(data_);
+  };
+  EXPECT_EQ(longest(R"({"input_ids" : [1,2, 3 ,4,5]})"), 5u);
+  EXPECT_EQ(
+      longest(R"({"note": "a\"b, [1,2,3,4,5,6,7] \\", "input_ids": [1, 2, 3], "labels": [1, 2, 3], "x": {"y": [1]}})"),
+      3u);
+  EXPECT_EQ(longest(R"({"input_ids": [1,2,3,4,5,6,7,8,9]})", CKPT_PACKING_NONE, 4), 4u);
+  EXPECT_EQ(longest(R"({"text": "\"input_ids\": [1]"})"), 16u);
+  EXPECT_EQ(longest(R"({"text": "a", "more": {"input_ids": [1]}})"), 16u);
+  EXPECT_EQ(longest(R"({"text": "input_ids", "x": [1]})"), 16u);
+  EXPECT_EQ(longest(R"({"text_input_ids": [1], "text": "a b"})"), 16u);
+  EXPECT_EQ(longest(R"({"input_ids": [3, 4, 5]})", CKPT_PACKING_CONCAT, 16), 6u);
+  EXPECT_EQ(longest(R"({"input_ids": [3, 4, 5]})", CKPT_PACKING_DOCUMENT, 4), 4u);
+}
+
 TEST_F(Data, BatchesArePaddedAndShifted) {
   const auto path =
       write("a.jsonl", "{\"input_ids\": [1, 2]}\n{\"input_ids\": [3, 4, 5, 6]}\n{\"input_ids\": [7, 8, 9]}\n");

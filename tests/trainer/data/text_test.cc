@@ -50,6 +50,7 @@ class Text : public testing::Test {
     options.encoder = encoder_;
     options.columns = columns;
     options.vocabulary = 1000;
+    options.max_positions = 10000;
     options.max_length = max_length;
     options.packing = packing;
     ckpt_dataset_free(data_);

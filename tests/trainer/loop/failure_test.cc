@@ -3,8 +3,12 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 extern "C" {
@@ -17,7 +21,21 @@ namespace {
 
 namespace fs = std::filesystem;
 
-enum Phase { kNone, kNothing, kLoad, kForward, kReduce, kNorm, kUpdate, kState, kPlan, kCommit, kEvaluate, kFinal };
+enum Phase {
+  kNone,
+  kNothing,
+  kLoad,
+  kForward,
+  kReduce,
+  kNorm,
+  kUpdate,
+  kState,
+  kPlan,
+  kCommit,
+  kEvaluate,
+  kFinal,
+  kLeave
+};
 
 thread_local uint32_t this_rank = 0;
 thread_local bool has_saved = false;
@@ -55,6 +73,85 @@ WRAP(kPlan, "plan", ckpt_convert_plan, (ckpt_plan * plan, const struct ckpt_conv
 WRAP(has_saved ? kCommit : kNothing, /* and not what weights are read by */ "commit", ckpt_sink_commit,
      (struct ckpt_sink *const *sinks, uint32_t n, ckpt_error *err), (sinks, n, err))
 WRAP(kFinal, "final", ckpt_publish_files, (const char *from, const char *into, ckpt_error *err), (from, into, err))
+
+// Inside backward: a rank fails when it has asked the thread beside to sum a layer's gradients. That thread takes its
+// time, and is still at work when the ranks have ended: it may read what any of them holds.
+namespace {
+
+constexpr uint32_t kMostRanks = 8;
+std::atomic<int> n_at_work[kMostRanks];
+std::atomic<int> n_released_at_work{0};
+thread_local const ckpt_unit_hooks *real_hooks;
+thread_local ckpt_unit_hooks failing_hooks;
+
+ckpt_status LeaveAndFail(void *arg, int32_t layer, bool is_backward, ckpt_error *err) {
+  const ckpt_status status = real_hooks->leave(arg, layer, is_backward, err);
+  return status == CKPT_OK && is_backward && layer >= 0 && Fails(kLeave) ? Fail("leave", err) : status;
+}
+
+}  // namespace
+
+extern "C" const ckpt_unit_hooks *__real_ckpt_units_hooks(const ckpt_units *units);
+extern "C" const ckpt_unit_hooks *__wrap_ckpt_units_hooks(const ckpt_units *units);
+const ckpt_unit_hooks *__wrap_ckpt_units_hooks(const ckpt_units *units) {
+  real_hooks = __real_ckpt_units_hooks(units);
+  failing_hooks = {real_hooks->arg, real_hooks->enter, LeaveAndFail};
+  return &failing_hooks;
+}
+
+extern "C" ckpt_status __real_ckpt_collective_reduce_scatter(ckpt_collective *c, float *data, const ckpt_ranges *owned,
+                                                             ckpt_error *err);
+extern "C" ckpt_status __wrap_ckpt_collective_reduce_scatter(ckpt_collective *c, float *data, const ckpt_ranges *owned,
+                                                             ckpt_error *err);
+ckpt_status __wrap_ckpt_collective_reduce_scatter(ckpt_collective *c, float *data, const ckpt_ranges *owned,
+                                                  ckpt_error *err) {
+  if (failing != kLeave) return __real_ckpt_collective_reduce_scatter(c, data, owned, err);
+  const uint32_t rank = c->rank;
+  n_at_work[rank]++;
+  const ckpt_status status = __real_ckpt_collective_reduce_scatter(c, data, owned, err);
+  if (rank == failing_rank) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  n_at_work[rank]--;
+  return status;
+}
+
+extern "C" void __real_ckpt_sharded_free(ckpt_sharded *sharded);
+extern "C" void __wrap_ckpt_sharded_free(ckpt_sharded *sharded);
+void __wrap_ckpt_sharded_free(ckpt_sharded *sharded) {
+  for (uint32_t r = 0; sharded != nullptr && r < kMostRanks; r++)
+    if (r != sharded->collective->rank) n_released_at_work += n_at_work[r];
+  __real_ckpt_sharded_free(sharded);
+}
+
+// Gathers of floats over all ranks.
+namespace {
+
+std::atomic<int> n_gathers{0};
+
+}  // namespace
+
+extern "C" ckpt_status __real_ckpt_collective_all_gather(ckpt_collective *c, float *data, const ckpt_ranges *owned,
+                                                         ckpt_error *err);
+extern "C" ckpt_status __wrap_ckpt_collective_all_gather(ckpt_collective *c, float *data, const ckpt_ranges *owned,
+                                                         ckpt_error *err);
+ckpt_status __wrap_ckpt_collective_all_gather(ckpt_collective *c, float *data, const ckpt_ranges *owned,
+                                              ckpt_error *err) {
+  n_gathers++;
+  return __real_ckpt_collective_all_gather(c, data, owned, err);
+}
+
+// Products of matrices.
+namespace {
+
+std::atomic<int> n_products{0};
+
+}  // namespace
+
+extern "C" ckpt_status __real_ckpt_gemm_cpu(ckpt_device *device, const ckpt_gemm *gemm, ckpt_error *err);
+extern "C" ckpt_status __wrap_ckpt_gemm_cpu(ckpt_device *device, const ckpt_gemm *gemm, ckpt_error *err);
+ckpt_status __wrap_ckpt_gemm_cpu(ckpt_device *device, const ckpt_gemm *gemm, ckpt_error *err) {
+  n_products++;
+  return __real_ckpt_gemm_cpu(device, gemm, err);
+}
 
 extern "C" void __real_ckpt_rank_run(ckpt_rank *rank);
 extern "C" void __wrap_ckpt_rank_run(ckpt_rank *rank);
@@ -114,6 +211,10 @@ class Failure : public testing::Test {
                                       "--per_device_eval_batch_size",
                                       "2"};
     if (resume != nullptr) words.insert(words.end(), {"--resume", resume});
+    return run_words(words, phase, rank);
+  }
+
+  Done run_words(std::vector<std::string> words, Phase phase = kNone, uint32_t rank = 0) {
     std::vector<char *> argv;
     for (std::string &word : words) argv.push_back(word.data());
     ckpt_command command = {};
@@ -165,6 +266,18 @@ TEST_F(Failure, OfOneRankEndsAllWithItsMessage) {
   EXPECT_EQ(final.message, "rank 0: no final");
 }
 
+// No rank's memory goes while another's thread beside is at work, which may read it.
+TEST_F(Failure, InsideBackwardReleasesNothingThatIsRead) {
+  for (const char *stage : {"2", "3"})
+    for (uint32_t rank : {1U, 2U}) {
+      fs::remove_all(out_);
+      n_released_at_work = 0;
+      const Done done = run(kLeave, rank, stage);
+      EXPECT_EQ(done.message, "rank " + std::to_string(rank) + ": no leave");
+      EXPECT_EQ(n_released_at_work, 0) << stage << " " << rank;
+    }
+}
+
 // What fails while a checkpoint is written ends no run: all ranks go on, and the end says it.
 TEST_F(Failure, WhileSavingIsSaidAndTheRunGoesOn) {
   const struct {
@@ -191,6 +304,65 @@ TEST_F(Failure, WhileSavingIsSaidAndTheRunGoesOn) {
       EXPECT_EQ(again.status, CKPT_OK) << again.message;
       EXPECT_EQ(again.outcome, CKPT_OUTCOME_DONE);
     }
+}
+
+// What a step of a run costs: what `count` shows after four steps, and after two, by step.
+class Costs : public Failure {
+ protected:
+  double a_step(std::atomic<int> *count, const std::vector<std::string> &more) {
+    const std::string data = std::string(CKPT_TESTS_DIR) + "/data/training/";
+    int counted[2] = {};
+    for (int i = 0; i < 2; i++) {
+      fs::remove_all(out_);
+      std::vector<std::string> words = {"ckpt-train",
+                                        "--model",
+                                        data + "llama",
+                                        "--data",
+                                        data + "rows.jsonl",
+                                        "-o",
+                                        out_,
+                                        "--threads",
+                                        "1",
+                                        "--save_strategy",
+                                        "no",
+                                        "--per_device_train_batch_size",
+                                        "1",
+                                        "--max_steps",
+                                        i == 0 ? "2" : "4"};
+      words.insert(words.end(), more.begin(), more.end());
+      *count = 0;
+      EXPECT_EQ(run_words(words).status, CKPT_OK);
+      counted[i] = *count;
+    }
+    return (counted[1] - counted[0]) / 2.0;
+  }
+
+  std::string adapter(const std::string &text) {
+    const std::string path = out_ + ".json";
+    std::ofstream(path) << R"({"r": 2, "target_modules": ["q_proj"], "peft_type": "LORA")" << text << "}";
+    return path;
+  }
+  void TearDown() override {
+    fs::remove(out_ + ".json");
+    Failure::TearDown();
+  }
+};
+
+// Each of two ranks gathers an adapter once before its batches, as --plan counts it, merged or not.
+TEST_F(Costs, OfAnAdapterAreOneGatherAStep) {
+  for (const char *more : {"", R"(, "use_dora": true)"})
+    for (const char *batches : {"1", "3"})
+      EXPECT_EQ(a_step(&n_gathers, {"--lora", adapter(more), "--ranks", "2", "--stage", "3",
+                                    "--gradient_accumulation_steps", batches}),
+                2)
+          << more << batches;
+}
+
+// Of 14 linears and a head each makes one product forward and two backward; a frozen one passes its gradient on and
+// makes none of its weight. An adapted one has two products more forward, four backward. Merged, all are made.
+TEST_F(Costs, OfFrozenWeightsAreTheProductsOfTheOthers) {
+  EXPECT_EQ(a_step(&n_products, {}), 15 * 3);
+  EXPECT_EQ(a_step(&n_products, {"--lora", adapter("")}), 15 * 2 + 2 * 6);
 }
 
 // Nobody goes on from a checkpoint that is not there: the run failed.

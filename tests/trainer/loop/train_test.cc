@@ -1,5 +1,8 @@
 // Whole runs of ckpt-train on tiny models: ranks and stages, resuming, what is kept and removed, and what a run
 // refuses. The Trainer's curves: curves_test.cc.
+#include <iostream>
+#include <random>
+
 #include "tests/build.h"
 #include "tests/trainer/loop/train_case.h"
 
@@ -12,69 +15,81 @@ using Train = training::Train;
 
 // ---- ranks ----------------------------------------------------------------------------------------------------------
 
-TEST_F(Train, AnyRanksAndStagesGiveTheCurveOfOne) {
-  const std::string common =
-      "--max_steps 10 --weight_decay 0.1 --lr_scheduler_type cosine --quiet --save_steps 10 "
-      "--eval-data " +
-      data_folder +
-      "eval.jsonl --eval_strategy steps --eval_steps 5 "
-      "--per_device_eval_batch_size 3 --per_device_train_batch_size ";
-  ASSERT_EQ(train("one", common + "8").code, 0);
-  ASSERT_EQ(train("accumulated", common + "2 --gradient_accumulation_steps 4").code, 0);
-  const auto one = log("one"), one_eval = log("one", "eval_loss");
-  const auto weights = tensors("one");
-  ASSERT_EQ(one.size(), 10u);
-  ASSERT_EQ(one_eval.size(), 2u);
-  std::vector<std::string> outs = {"accumulated"};
-  for (int n : is_thorough() ? std::vector<int>{2, 4, 8} : std::vector<int>{4}) {
+class Ranks : public Train {
+ protected:
+  // A run whose steps have as many rows as those of `one` that it is compared with: 8, or where ranks are threes 6.
+  void train_on(const std::string &out, int n_ranks, const std::string &words) {
+    const int n_rows = n_ranks % 3 == 0 ? 6 : 8;
+    const Outcome done = train(out, common_ + std::to_string(n_rows / n_ranks) + " " + words);
+    ASSERT_EQ(done.code, 0) << out << done.text;
+    runs_.push_back({out, n_rows == 8 ? "one" : "one-6"});
+  }
+
+  // Every stage gives the same bits.
+  void train_in_stages(const std::string &out, int n_ranks, const std::vector<int> &stages, const std::string &words) {
     std::string first;
-    for (int stage : {0, 1, 2, 3}) {
-      const std::string out = "n" + std::to_string(n) + "s" + std::to_string(stage);
-      const Outcome done = train(
-          out, common + std::to_string(8 / n) + " --ranks " + std::to_string(n) + " --stage " + std::to_string(stage));
-      ASSERT_EQ(done.code, 0) << out << done.text;
-      outs.push_back(out);
-      if (stage == 0) first = bytes(out + "/model.safetensors");
-      EXPECT_EQ(bytes(out + "/model.safetensors"), first) << "stages differ: " << out;
+    for (int stage : stages) {
+      const std::string to = out + std::to_string(stage);
+      train_on(to, n_ranks, words + " --stage " + std::to_string(stage));
+      if (first.empty()) first = bytes(to + "/model.safetensors");
+      EXPECT_EQ(bytes(to + "/model.safetensors"), first) << "stages differ: " << to;
     }
   }
-  // Both axes: shards and replicas of them; stages give the same bits, and one replica saves.
-  std::vector<std::pair<int, int>> meshes = {{2, 2}};
-  if (is_thorough()) meshes.insert(meshes.end(), {{4, 2}, {2, 3}});
-  for (const auto &[replicas, shards] : meshes) {
-    std::string first;
-    const bool is_even = 8 % (replicas * shards) == 0;
-    for (int stage : {1, 2, 3}) {
-      const std::string out = "r" + std::to_string(replicas) + "s" + std::to_string(shards) + std::to_string(stage);
-      const Outcome done = train(out, common + std::to_string(is_even ? 8 / replicas / shards : 2) +
-                                          " --mesh dp_replicate=" + std::to_string(replicas) +
-                                          ",dp_shard=" + std::to_string(shards) + " --stage " + std::to_string(stage));
-      ASSERT_EQ(done.code, 0) << out << done.text;
-      if (is_even) outs.push_back(out);
-      if (stage == 1) first = bytes(out + "/model.safetensors");
-      EXPECT_EQ(bytes(out + "/model.safetensors"), first) << "stages differ: " << out;
-      size_t n_files = 0;
-      for (const auto &entry : fs::directory_iterator(at(out) + "/checkpoint-10"))
-        n_files += entry.path().extension() == ".distcp";
-      EXPECT_EQ(n_files, (size_t)shards) << out;
-    }
-  }
-  for (const auto &out : outs) {
-    const auto rows = log(out), evaluated = log(out, "eval_loss");
+
+  void compare(const std::string &out, const std::string &wanted) {
+    const auto rows = log(out), one = log(wanted), evaluated = log(out, "eval_loss"),
+               one_eval = log(wanted, "eval_loss");
+    const auto weights = tensors(wanted);
     ASSERT_EQ(rows.size(), 10u) << out;
+    ASSERT_EQ(evaluated.size(), 2u) << out;
     for (size_t i = 0; i < 10; i++) {
       EXPECT_NEAR(rows[i].loss, one[i].loss, 1e-6 * one[i].loss) << out << " " << i;
       EXPECT_NEAR(rows[i].norm, one[i].norm, 1e-5 * one[i].norm) << out << " " << i;
     }
     for (size_t i = 0; i < 2; i++) EXPECT_NEAR(evaluated[i].loss, one_eval[i].loss, 1e-6) << out;
     for (const auto &[name, values] : tensors(out)) {
-      const auto &wanted = weights.at(name);
       float largest = 0;
-      for (float x : wanted) largest = std::max(largest, std::fabs(x));
+      for (float x : weights.at(name)) largest = std::max(largest, std::fabs(x));
       for (size_t i = 0; i < values.size(); i++)
-        ASSERT_NEAR(values[i], wanted[i], 1e-5 * largest) << out << " " << name;
+        ASSERT_NEAR(values[i], weights.at(name)[i], 1e-5 * largest) << out << " " << name;
     }
   }
+
+  const std::string common_ =
+      "--max_steps 10 --weight_decay 0.1 --lr_scheduler_type cosine --quiet --save_steps 10 --eval-data " +
+      data_folder +
+      "eval.jsonl --eval_strategy steps --eval_steps 5 --per_device_eval_batch_size 3 --per_device_train_batch_size ";
+  std::vector<std::pair<std::string, std::string>> runs_;
+};
+
+// With --full all numbers of ranks; else some, drawn by a seed that is printed (CKPT_TEST_SEED gives it).
+TEST_F(Ranks, OfAnyNumberAndStageGiveTheCurveOfOne) {
+  std::vector<int> counts = {1, 2, 3, 4, 8};
+  const char *given = std::getenv("CKPT_TEST_SEED");
+  const auto seed = given != nullptr ? std::strtoul(given, nullptr, 10) : std::random_device()() % 10000UL;
+  std::cout << "CKPT_TEST_SEED=" << seed << "\n";
+  std::mt19937 engine((uint32_t)seed);
+  for (size_t i = counts.size(); i > 1; i--) std::swap(counts[i - 1], counts[engine() % i]);
+  if (std::getenv("CKPT_TEST_FULL") == nullptr) counts.resize(is_sanitized() ? 1 : 2);
+  ASSERT_EQ(train("one", common_ + "8").code, 0);
+  ASSERT_EQ(train("one-6", common_ + "6").code, 0);
+  ASSERT_NO_FATAL_FAILURE(train_on("accumulated", 4, "--gradient_accumulation_steps 4"));
+  for (int n : counts)
+    ASSERT_NO_FATAL_FAILURE(
+        train_in_stages("n" + std::to_string(n) + "s", n, {0, 1, 2, 3}, "--ranks " + std::to_string(n)));
+  // Both axes: shards and replicas of them; one replica saves.
+  std::vector<std::pair<int, int>> meshes = {{2, 2}, {4, 2}, {2, 3}};
+  if (!is_thorough()) meshes.resize(1);
+  for (const auto &[replicas, shards] : meshes) {
+    const std::string r = std::to_string(replicas), s = std::to_string(shards), out = "r" + r + "s" + s;
+    ASSERT_NO_FATAL_FAILURE(
+        train_in_stages(out, replicas * shards, {1, 2, 3}, "--mesh dp_replicate=" + r + ",dp_shard=" + s));
+    size_t n_files = 0;
+    for (const auto &entry : fs::directory_iterator(at(out) + "1/checkpoint-10"))
+      n_files += entry.path().extension() == ".distcp";
+    EXPECT_EQ(n_files, (size_t)shards) << out;
+  }
+  for (const auto &[out, wanted] : runs_) compare(out, wanted);
 }
 
 // Layers gathered and summed beside the computing, or in turn; run again for backward or kept; ranks without a row.
@@ -725,6 +740,31 @@ TEST_F(Train, FallsOnAPlateauAndRemembersIt) {
   }
   EXPECT_EQ(bytes("cut/model.safetensors"), bytes("whole/model.safetensors"));
   EXPECT_EQ(train("no", "--lr_scheduler_type reduce_lr_on_plateau").code, 2);
+}
+
+// Activations are those of the largest batch, of training or evaluation, and of the length that executors have.
+TEST_F(Train, PlansTheLargestBatch) {
+  const auto planned = [&](const std::string &words) {
+    EXPECT_EQ(run("--plan --model " + data_folder + "llama -o " + at("p") + " " + words).code, 0);
+    const std::string said = bytes("stdout");
+    const size_t begin = said.find("activations "), end = said.find(" tokens each");
+    return begin == std::string::npos ? said : said.substr(begin, end - begin);
+  };
+  std::ofstream(at("short.jsonl")) << "{\"input_ids\": [1, 2, 3]}\n{\"input_ids\": [1, 2]}\n";
+  std::ofstream(at("long.jsonl")) << "{\"input_ids\": [1, 2, 3, 4, 5, 6, 7]}\n";
+  const std::string data = "--per_device_train_batch_size 2 --data " + at("short.jsonl");
+  const std::string eval = " --eval-data " + data_folder + "eval.jsonl --per_device_eval_batch_size 64 ";
+  const std::string small = planned(data), with = planned(data + eval + "--eval_strategy epoch");
+  EXPECT_NE(small.find("(batches of 2 rows, at most 3"), std::string::npos) << small;
+  EXPECT_NE(with.find("(batches of 11 rows, at most "), std::string::npos) << with;
+  EXPECT_EQ(planned(data + eval), small); /* nobody evaluates */
+  EXPECT_NE(planned(data + eval + "--eval_on_start true").find("of 11 rows"), std::string::npos);
+  EXPECT_NE(planned(data + " --eval_strategy epoch --eval-data " + at("long.jsonl")).find("of 2 rows, at most 7"),
+            std::string::npos);
+  /* both lengths become 32 */
+  const std::string other = planned("--per_device_train_batch_size 2 --data " + data_folder + "rows.jsonl");
+  EXPECT_NE(other.find("at most 20"), std::string::npos) << other;
+  EXPECT_EQ(other.substr(0, other.find('(')), small.substr(0, small.find('(')));
 }
 
 TEST_F(Train, PlansWithoutTraining) {

@@ -5,7 +5,23 @@
 #include <random>
 
 extern "C" {
+#include "kernels/cpu/tape/tape.h"
 #include "trainer/model/memory_plan.h"
+}
+
+// The most that products of bf16 have asked for since it was set to 0 (wrapped by the linker, tests/CMakeLists.txt).
+static size_t n_shared, n_panels;
+extern "C" void *__real_ckpt_device_cpu_shared(ckpt_device *device, size_t n_bytes);
+extern "C" void *__wrap_ckpt_device_cpu_shared(ckpt_device *device, size_t n_bytes); /* NOLINT: the linker's name */
+void *__wrap_ckpt_device_cpu_shared(ckpt_device *device, size_t n_bytes) {
+  n_shared = std::max(n_shared, n_bytes);
+  return __real_ckpt_device_cpu_shared(device, n_bytes);
+}
+extern "C" void *__real_ckpt_gemm_scratch(size_t n_bytes);
+extern "C" void *__wrap_ckpt_gemm_scratch(size_t n_bytes); /* NOLINT: as above */
+void *__wrap_ckpt_gemm_scratch(size_t n_bytes) {
+  n_panels = std::max(n_panels, n_bytes);
+  return __real_ckpt_gemm_scratch(n_bytes);
 }
 
 namespace {
@@ -240,16 +256,29 @@ TEST_P(ExecutorOf, AFullyMaskedRowIsHarmless) {
   for (size_t i = 0; i < gradients.size(); i++) EXPECT_NEAR(gradients[i], x.Gradients()[i], 1e-3) << i;
 }
 
-TEST_P(ExecutorOf, ANaNIsNotHidden) {
-  Executor x(model.model, 1, 12, true);
-  Fill<float>(x.Parameters());
-  x.Parameters()[3 * 24 + 2] = NAN;  // of the token 3
-  std::vector<int32_t> ids(12, 3);
-  ckpt_token_batch batch = BatchOf(1, 12, ids, ids);
-  ckpt_forward_result result;
-  ASSERT_EQ(ckpt_executor_train(x.executor, &batch, 1, &result, nullptr), CKPT_OK);
-  EXPECT_TRUE(std::isnan(result.loss_sum));
-  EXPECT_TRUE(std::isnan(x.Gradients()[3 * 24]));
+// Not in forward, where a weight is none; not in backward, where the loss is as it was and its scale is none.
+TEST_P(ExecutorOf, WhatIsNotFiniteIsNotHidden) {
+  for (const float odd : {NAN, INFINITY, -INFINITY}) {
+    Executor x(model.model, 1, 12, true);
+    Fill<float>(x.Parameters());
+    std::vector<int32_t> ids(12, 3);
+    ckpt_token_batch batch = BatchOf(1, 12, ids, ids);
+    ckpt_forward_result result, whole;
+    ASSERT_EQ(ckpt_executor_forward(x.executor, &batch, &whole, nullptr), CKPT_OK);
+    ASSERT_EQ(ckpt_executor_train(x.executor, &batch, odd, &result, nullptr), CKPT_OK);
+    EXPECT_EQ(result.loss_sum, whole.loss_sum);
+    uint32_t n;
+    const ckpt_parameter *p = ckpt_model_parameters(model.model, &n);
+    for (uint32_t i = 0; i < n; i++) {
+      const float *g = x.Gradients() + p[i].offset;
+      EXPECT_TRUE(std::any_of(g, g + p[i].n_elements, [](float v) { return !std::isfinite(v); })) << p[i].name << odd;
+    }
+    memset(x.Gradients(), 0, model.model->n_flat * sizeof(float));
+    x.Parameters()[3 * 24 + 2] = odd;  // of the token 3
+    ASSERT_EQ(ckpt_executor_train(x.executor, &batch, 1, &result, nullptr), CKPT_OK);
+    EXPECT_FALSE(std::isfinite(result.loss_sum)) << odd;
+    EXPECT_FALSE(std::isfinite(x.Gradients()[3 * 24])) << odd;
+  }
 }
 
 TEST_P(ExecutorOf, RefusesWhatWasNotPlanned) {
@@ -289,6 +318,65 @@ TEST_P(ExecutorOf, RefusesWhatWasNotPlanned) {
 
 INSTANTIATE_TEST_SUITE_P(Families, ExecutorOf, testing::ValuesIn(kConfigs),
                          [](const auto &which) { return which.index == 0 ? "llama" : "gpt2"; });
+
+// What products in bf16 take beside the arena is planned: of one, whose factors are small or not, and of a model.
+TEST(ProductsPlan, HoldsWhatIsTaken) {
+  const size_t shapes[][3] = {{40, 50, 60}, {17, 2100, 2001}, {5100, 24, 1000}, {2100, 2001, 40}, {3, 5, 7}};
+  for (size_t level = 0; ckpt_tape_kernels_cpu(level) != nullptr; level++)
+    for (const auto &[m, n, k] : shapes) {
+      const ckpt_tape_kernels *kernels = ckpt_tape_kernels_cpu(level);
+      ckpt_device *device = nullptr;
+      ckpt_error err = {};
+      ASSERT_EQ(ckpt_device_cpu_new(&device, 1, kernels, &err), CKPT_OK);
+      std::vector<float> a(m * k), b(n * k), c(m * n);
+      ckpt_gemm gemm = {};
+      gemm.m = m, gemm.n = n, gemm.k = k, gemm.lda = gemm.ldb = k, gemm.ldc = n, gemm.alpha = 1;
+      gemm.a = a.data(), gemm.b = b.data(), gemm.c = c.data(), gemm.is_b_transposed = gemm.is_bf16 = true;
+      n_shared = n_panels = 0;
+      ASSERT_EQ(device->table->gemm(device, &gemm, &err), CKPT_OK) << err.message;
+      size_t panels;
+      const size_t shared = ckpt_gemm_cpu_bytes(kernels, &gemm, false, &panels);
+      const bool is_at_once = m * k <= 1 << 22;
+      EXPECT_GE(shared, n_shared) << kernels->name << m;
+      if (is_at_once) {
+        EXPECT_LT(shared - n_shared, 64u) << kernels->name << m;
+      }
+      EXPECT_GE(panels, n_panels) << kernels->name << m;
+      EXPECT_EQ(panels == 0, n_panels == 0) << kernels->name << m;
+      EXPECT_LE(panels, 17u << 20);
+      ckpt_device_free(device);
+    }
+}
+
+TEST(ProductsPlan, OfAModelIsTheLargest) {
+  const ckpt_model_options model_options = {sizeof model_options, true, true};
+  for (const char *config : kConfigs) {
+    ckpt_model *model = nullptr;
+    ckpt_error err = {};
+    ASSERT_EQ(ckpt_model_new(&model, config, strlen(config), nullptr, &model_options, &err), CKPT_OK) << err.message;
+    ckpt_executor_options options = {};
+    options.struct_size = sizeof options, options.max_rows = 3, options.max_length = 40, options.n_threads = 1;
+    for (const bool has_backward : {false, true}) {
+      options.has_backward = has_backward;
+      ckpt_executor *x = nullptr;
+      uint64_t planned = 0;
+      ASSERT_EQ(ckpt_executor_plan_products(&planned, model, &options, &err), CKPT_OK);
+      ASSERT_EQ(ckpt_executor_new(&x, model, &options, &err), CKPT_OK) << err.message;
+      const std::vector<int32_t> ids = Numbers(120, 1);
+      ckpt_token_batch batch = BatchOf(3, 40, ids, ids);
+      ckpt_forward_result result;
+      n_shared = n_panels = 0;
+      ASSERT_EQ(has_backward ? ckpt_executor_train(x, &batch, 1, &result, &err)
+                             : ckpt_executor_forward(x, &batch, &result, &err),
+                CKPT_OK);
+      EXPECT_GT(n_shared + n_panels, 0u);
+      EXPECT_GE(planned, n_shared + n_panels);
+      EXPECT_LT(planned, n_shared + n_panels + 64 + (n_panels == 0 ? 0 : 1 << 20));
+      ckpt_executor_free(x);
+    }
+    ckpt_model_free(model);
+  }
+}
 
 TEST(Tape, RefusesARowThatLacksASlot) {
   ckpt_tape_op op = {};

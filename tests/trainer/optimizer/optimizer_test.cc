@@ -1,4 +1,5 @@
-// AdamW, clipping and schedules against torch and transformers (tests/data/make_training_goldens.py); Philox.
+// AdamW, the norm, clipping and schedules, as training runs them, against torch and transformers
+// (tests/data/make_training_goldens.py); Philox.
 #include <gtest/gtest.h>
 #include <jansson.h>
 
@@ -8,6 +9,7 @@
 #include <vector>
 
 extern "C" {
+#include "trainer/model/device.h"
 #include "trainer/optimizer/adamw.h"
 #include "trainer/optimizer/philox.h"
 #include "trainer/optimizer/schedule.h"
@@ -128,7 +130,47 @@ TEST(Schedule, RefusesWhatCannotBeMeant) {
   EXPECT_EQ(ckpt_schedule_find("lineal"), CKPT_N_SCHEDULES);
 }
 
-TEST(AdamW, FollowsTorch) {
+// The kernels that a run launches: those of a level of this processor.
+class AdamW : public testing::TestWithParam<size_t> {
+ protected:
+  void SetUp() override {
+    ASSERT_EQ(ckpt_device_cpu_new(&device_, 2, ckpt_tape_kernels_cpu(GetParam()), nullptr), CKPT_OK);
+  }
+  void TearDown() override { ckpt_device_free(device_); }
+
+  void launch(ckpt_tape_kernel_id kernel, const void *args, size_t n, size_t grain) {
+    device_->table->launch(device_, kernel, args, n, grain);
+  }
+
+  void update(const ckpt_adamw &how, bool decays, float *w, float *m, float *v, const float *g, size_t n,
+              size_t grain = 1 << 16) {
+    ckpt_adamw_args args = ckpt_adamw_args_of(&how, decays);
+    args.weights = w, args.exp_avg = m, args.exp_avg_sq = v, args.gradients = g;
+    launch(CKPT_KERNEL_adamw, &args, n, grain);
+  }
+
+  double square_sum(const std::vector<float> &g) {
+    std::vector<double> sums((g.size() + CKPT_SQUARE_BLOCK - 1) / CKPT_SQUARE_BLOCK);
+    const ckpt_square_sum_args args = {g.data(), sums.data(), g.size()};
+    launch(CKPT_KERNEL_square_sum, &args, sums.size(), 1);
+    double sum = 0;
+    for (double part : sums) sum += part;
+    return sum;
+  }
+
+  ckpt_device *device_ = nullptr;
+};
+
+size_t count_levels() {
+  size_t n = 0;
+  while (ckpt_tape_kernels_cpu(n) != nullptr) n++;
+  return n;
+}
+
+INSTANTIATE_TEST_SUITE_P(Levels, AdamW, testing::Range(size_t(0), count_levels()),
+                         [](const auto &which) { return "level" + std::to_string(which.param); });
+
+TEST_P(AdamW, FollowsTorch) {
   json_t *root = golden("adamw.json");
   std::vector<float> w = floats(json_object_get(root, "begin")), m(w.size()), v(w.size());
   const size_t n_decayed = 15;
@@ -139,14 +181,14 @@ TEST(AdamW, FollowsTorch) {
     const json_t *row = json_array_get(steps, step);
     const std::vector<float> g = floats(json_object_get(row, "gradients")),
                              wanted = floats(json_object_get(row, "weights"));
-    const double norm = std::sqrt(ckpt_square_sum(g.data(), g.size()));
+    const double norm = std::sqrt(square_sum(g));
     EXPECT_NEAR(norm, number(row, "norm", 0), 1e-6 * norm);
     const double scale = ckpt_clip_scale(norm, 1.0);
     (scale < 1 ? has_clipped : has_left) = true;
     const ckpt_adamw how = {1e-2, 0.9, 0.95, 1e-8, 0.1, scale, step + 1};
-    ckpt_adamw_update(&how, true, w.data(), m.data(), v.data(), g.data(), n_decayed);
-    ckpt_adamw_update(&how, false, w.data() + n_decayed, m.data() + n_decayed, v.data() + n_decayed,
-                      g.data() + n_decayed, w.size() - n_decayed);
+    update(how, true, w.data(), m.data(), v.data(), g.data(), n_decayed);
+    update(how, false, w.data() + n_decayed, m.data() + n_decayed, v.data() + n_decayed, g.data() + n_decayed,
+           w.size() - n_decayed);
     for (size_t i = 0; i < w.size(); i++)
       EXPECT_NEAR(w[i], wanted[i], 2e-7 * std::fabs(wanted[i]) + 1e-9) << step << " " << i;
   }
@@ -154,15 +196,15 @@ TEST(AdamW, FollowsTorch) {
   json_decref(root);
 }
 
-TEST(AdamW, GivesTheSameBitsHoweverItIsCut) {
+TEST_P(AdamW, GivesTheSameBitsHoweverItIsCut) {
   std::vector<float> w(1003), m(1003), v(1003), g(1003);
   for (size_t i = 0; i < w.size(); i++) g[i] = std::sin(float(i)), w[i] = std::cos(float(i));
   std::vector<float> w2 = w, m2 = m, v2 = v;
   const ckpt_adamw how = {1e-3, 0.9, 0.999, 1e-8, 0.01, 0.5, 3};
-  ckpt_adamw_update(&how, true, w.data(), m.data(), v.data(), g.data(), w.size());
+  update(how, true, w.data(), m.data(), v.data(), g.data(), w.size(), 7);
   for (size_t at = 0, n = 1; at < w.size(); at += n, n = n % 97 + 1) {
     n = std::min(n, w.size() - at);
-    ckpt_adamw_update(&how, true, &w2[at], &m2[at], &v2[at], &g[at], n);
+    update(how, true, &w2[at], &m2[at], &v2[at], &g[at], n);
   }
   EXPECT_EQ(w, w2);
   EXPECT_EQ(v, v2);

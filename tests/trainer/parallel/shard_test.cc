@@ -16,6 +16,12 @@ extern "C" {
 #include "trainer/parallel/axis_threads.h"
 }
 
+// malloc of a thread fails where it is told to (wrapped by the linker, tests/CMakeLists.txt).
+static thread_local bool has_no_memory = false;
+extern "C" void *__real_malloc(size_t n_bytes);
+extern "C" void *__wrap_malloc(size_t n_bytes); /* NOLINT: the linker's name */
+void *__wrap_malloc(size_t n_bytes) { return has_no_memory ? nullptr : __real_malloc(n_bytes); }
+
 namespace {
 
 const char kLlama[] =
@@ -79,7 +85,7 @@ void ExpectValuesAddUp(const ckpt_sharded_model *s) {
   const ckpt_tape &tape = s->model->tape, &whole = s->whole->tape;
   for (uint32_t v = 0; v < tape.n_values; v++) {
     if (tape.values[v].residency != CKPT_RESIDES_ACTIVATION || s->values[v] == CKPT_NO_VALUE) continue;
-    const uint64_t n = s->layouts[v] == CKPT_LAYOUT_CUT ? s->mesh.at[CKPT_MESH_TP] : 1;
+    const uint64_t n = s->layouts[v] == CKPT_SHARD_CUT ? s->mesh.at[CKPT_MESH_TP] : 1;
     EXPECT_EQ(ckpt_tape_columns(&tape, v) * n, ckpt_tape_columns(&whole, s->values[v])) << tape.values[v].name;
     EXPECT_TRUE(tape.values[v].shape.times <= 1 || tape.values[v].shape.times == s->mesh.at[CKPT_MESH_CP]);
   }
@@ -349,6 +355,28 @@ TEST(AxisThreads, CallsStartAndFinish) {
       EXPECT_EQ(swapped[2], r == 2 ? 5 : r + 1.0);
     });
   for (std::thread &thread : pool) thread.join();
+  ckpt_mesh_threads_free(threads);
+}
+
+// Whoever has no memory for what it gets ends the call for all; nobody waits for the deadline.
+TEST(AxisThreads, ARankWithoutMemoryEndsAll) {
+  const ckpt_mesh mesh = {{1, 1, 2}};
+  ckpt_mesh_threads *threads = nullptr;
+  ASSERT_EQ(ckpt_mesh_threads_new(&threads, &mesh, 3, nullptr), CKPT_OK);
+  ckpt_status statuses[2];
+  std::vector<std::thread> pool;
+  for (uint32_t r = 0; r < 2; r++)
+    pool.emplace_back([&, r] {
+      ckpt_axis_group *group = ckpt_mesh_threads_group(threads, r, CKPT_MESH_TP);
+      float x = 1;
+      const ckpt_axis_call call = {CKPT_ALL_REDUCE, CKPT_F32, &x, &x, 1, nullptr, nullptr};
+      has_no_memory = r == 1;
+      statuses[r] = ckpt_axis_run(group, &call, nullptr);
+      has_no_memory = false;
+    });
+  for (std::thread &thread : pool) thread.join();
+  EXPECT_EQ(statuses[1], CKPT_ENOMEM);
+  EXPECT_EQ(statuses[0], CKPT_ECANCELED);
   ckpt_mesh_threads_free(threads);
 }
 

@@ -33,8 +33,8 @@ static ckpt_status cut_heads(uint32_t *n_heads, const ckpt_tape *tape, uint32_t 
 
 static ckpt_status rope_shard(ckpt_shard_rule *rule, const ckpt_tape *tape, ckpt_tape_entry *entry,
                               const ckpt_shard_query *query, ckpt_error *err) {
-  if (query->in[0] != CKPT_LAYOUT_CUT) return CKPT_OK;
-  rule->in[0] = rule->out[0] = CKPT_LAYOUT_CUT;
+  if (query->in[0] != CKPT_SHARD_CUT) return CKPT_OK;
+  rule->in[0] = rule->out[0] = CKPT_SHARD_CUT;
   return cut_heads(&entry->attributes.n_heads, tape, entry->in[0], query, err);
 }
 
@@ -177,9 +177,9 @@ static ckpt_status attention_shard(ckpt_shard_rule *rule, const ckpt_tape *tape,
                                    const ckpt_shard_query *query, ckpt_error *err) {
   ckpt_tape_attributes *a = &entry->attributes;
   rule->gathers_tokens = 1U << IN_K | 1U << IN_V;
-  if (query->in[IN_Q] != CKPT_LAYOUT_CUT) return CKPT_OK;
-  for (uint32_t i = IN_Q; i <= IN_V; i++) rule->in[i] = CKPT_LAYOUT_CUT;
-  rule->out[0] = rule->out[1] = CKPT_LAYOUT_CUT;
+  if (query->in[IN_Q] != CKPT_SHARD_CUT) return CKPT_OK;
+  for (uint32_t i = IN_Q; i <= IN_V; i++) rule->in[i] = CKPT_SHARD_CUT;
+  rule->out[0] = rule->out[1] = CKPT_SHARD_CUT;
   CKPT_TRY(cut_heads(&a->n_heads, tape, entry->in[IN_Q], query, err));
   CKPT_TRY(cut_heads(&a->n_kv_heads, tape, entry->in[IN_K], query, err));
   for (uint32_t i = IN_Q; i <= IN_V; i++) a->columns[i] /= query->n_tp;
@@ -220,6 +220,12 @@ static ckpt_attention_args attention_args(const ckpt_tape_call *call) {
                                .dropout = ckpt_tape_dropout(call)};
 }
 
+/* What a device keeps of each query and head while it makes gradients. */
+static uint64_t attention_scratch(const ckpt_tape *tape, const ckpt_tape_entry *entry, const ckpt_tape_limits *limits) {
+  (void)tape;
+  return limits->n_tokens * entry->attributes.n_heads * limits->real_bytes;
+}
+
 static ckpt_status attention_forward(const ckpt_tape_call *call, ckpt_error *err) {
   (void)err;
   ckpt_attention_args args = attention_args(call);
@@ -232,6 +238,7 @@ static ckpt_status attention_backward(const ckpt_tape_call *call, ckpt_error *er
   (void)err;
   ckpt_attention_args args = attention_args(call);
   args.d_o = call->d_out[0];
+  args.deltas = call->scratch;
   args.d_q = at_column(call, call->d_in[IN_Q], IN_Q), args.adds_q = call->adds[IN_Q];
   args.d_k = at_column(call, call->d_in[IN_K], IN_K), args.adds_k = call->adds[IN_K];
   args.d_v = at_column(call, call->d_in[IN_V], IN_V), args.adds_v = call->adds[IN_V];
@@ -248,4 +255,6 @@ const ckpt_tape_op ckpt_tape_op_attention = {.name = "attention",
                                              .keeps = attention_keeps,
                                              .forward = attention_forward,
                                              .backward = attention_backward,
-                                             .shard = attention_shard};
+                                             .shard = attention_shard,
+                                             .has_backward_scratch = true,
+                                             .scratch = attention_scratch};

@@ -26,6 +26,12 @@ static uint64_t n_out_of(const ckpt_tape *tape, const ckpt_tape_entry *entry) {
   return tape->values[entry->parameters[0]].shape.sizes[entry->attributes.is_in_by_out ? 1 : 0];
 }
 
+static uint32_t one_linear(const ckpt_tape *tape, const ckpt_tape_entry *entry, const ckpt_tape_limits *limits,
+                           ckpt_tape_linear out[CKPT_TAPE_MAX_LINEARS]) {
+  out[0] = (ckpt_tape_linear){limits->n_tokens, ckpt_tape_columns(tape, entry->in[0]), n_out_of(tape, entry)};
+  return 1;
+}
+
 /* The output is called as the module is. */
 static ckpt_status name_output(ckpt_tape *tape, const ckpt_tape_entry *entry, ckpt_error *err) {
   const char *name = tape->values[entry->parameters[0]].name, *end = strrchr(name, '.');
@@ -89,12 +95,12 @@ static ckpt_status linear_shard(ckpt_shard_rule *rule, const ckpt_tape *tape, ck
   (void)tape, (void)err;
   if (axis < 0) return CKPT_OK;
   const bool cuts_outputs = axis == (swaps ? 1 : 0);
-  for (uint32_t i = 0; i < entry->n_in; i++) rule->in[i] = cuts_outputs ? CKPT_LAYOUT_COPIED : CKPT_LAYOUT_CUT;
-  rule->out[0] = cuts_outputs ? CKPT_LAYOUT_CUT : CKPT_LAYOUT_PARTIAL;
+  for (uint32_t i = 0; i < entry->n_in; i++) rule->in[i] = cuts_outputs ? CKPT_SHARD_COPIED : CKPT_SHARD_CUT;
+  rule->out[0] = cuts_outputs ? CKPT_SHARD_CUT : CKPT_SHARD_PARTIAL;
   rule->parameter_axes[0] = axis;
   if (cuts_outputs && entry->n_parameters > bias) rule->parameter_axes[bias] = 0;
   if (!is_lora) return CKPT_OK;
-  rule->out[1] = cuts_outputs ? CKPT_LAYOUT_COPIED : CKPT_LAYOUT_PARTIAL;
+  rule->out[1] = cuts_outputs ? CKPT_SHARD_COPIED : CKPT_SHARD_PARTIAL;
   rule->parameter_axes[1] = cuts_outputs ? -1 : 1;
   rule->parameter_axes[2] = cuts_outputs ? 0 : -1;
   rule->sums_over_tp = cuts_outputs ? 1U << 1 : 1U << 2;
@@ -151,7 +157,8 @@ const ckpt_tape_op ckpt_tape_op_linear = {.name = "linear",
                                           .keeps = linear_keeps,
                                           .forward = linear_forward,
                                           .backward = linear_backward,
-                                          .shard = linear_shard};
+                                          .shard = linear_shard,
+                                          .linears = one_linear};
 
 /* ---- lora -----------------------------------------------------------------------------------------------------------
  */
@@ -183,6 +190,15 @@ static ckpt_tape_keeps lora_keeps(const ckpt_tape_entry *entry) {
 
 static uint64_t lora_scratch(const ckpt_tape *tape, const ckpt_tape_entry *entry, const ckpt_tape_limits *limits) {
   return limits->n_tokens * rank_of(tape, entry) * limits->real_bytes;
+}
+
+static uint32_t lora_linears(const ckpt_tape *tape, const ckpt_tape_entry *entry, const ckpt_tape_limits *limits,
+                             ckpt_tape_linear out[CKPT_TAPE_MAX_LINEARS]) {
+  const uint64_t rank = rank_of(tape, entry);
+  (void)one_linear(tape, entry, limits, out);
+  out[1] = (ckpt_tape_linear){limits->n_tokens, out[0].n_in, rank};
+  out[2] = (ckpt_tape_linear){limits->n_tokens, rank, out[0].n_out};
+  return 3;
 }
 
 /* low = x A^T, kept for backward; y += scale * low B^T */
@@ -274,7 +290,9 @@ const ckpt_tape_op ckpt_tape_op_lora = {.name = "lora",
                                         .forward = lora_forward,
                                         .backward = lora_backward,
                                         .shard = linear_shard,
-                                        .scratch = lora_scratch};
+                                        .has_backward_scratch = true,
+                                        .scratch = lora_scratch,
+                                        .linears = lora_linears};
 
 /* ---- linear_loss ----------------------------------------------------------------------------------------------------
  */
@@ -300,6 +318,13 @@ static ckpt_tape_keeps loss_keeps(const ckpt_tape_entry *entry) {
 
 static uint64_t loss_scratch(const ckpt_tape *tape, const ckpt_tape_entry *entry, const ckpt_tape_limits *limits) {
   return limits->loss_rows * n_out_of(tape, entry) * limits->real_bytes;
+}
+
+static uint32_t loss_linears(const ckpt_tape *tape, const ckpt_tape_entry *entry, const ckpt_tape_limits *limits,
+                             ckpt_tape_linear out[CKPT_TAPE_MAX_LINEARS]) {
+  (void)one_linear(tape, entry, limits, out);
+  out[0].n_tokens = limits->loss_rows;
+  return 1;
 }
 
 /* Tokens of one chunk: their logits, and loss and gradients from them. */
@@ -396,4 +421,5 @@ const ckpt_tape_op ckpt_tape_op_linear_loss = {.name = "linear_loss",
                                                .backward = loss_backward,
                                                .shard = loss_shard,
                                                .is_forward_in_backward = true,
-                                               .scratch = loss_scratch};
+                                               .scratch = loss_scratch,
+                                               .linears = loss_linears};

@@ -25,8 +25,8 @@ static ckpt_status embedding_shard(ckpt_shard_rule *rule, const ckpt_tape *tape,
 static ckpt_status elements_shard(ckpt_shard_rule *rule, const ckpt_tape *tape, ckpt_tape_entry *entry,
                                   const ckpt_shard_query *query, ckpt_error *err) {
   (void)tape, (void)err;
-  const bool is_cut = query->in[0] == CKPT_LAYOUT_CUT && entry->op != CKPT_OP_dropout;
-  for (uint32_t i = 0; i < entry->n_in; i++) rule->in[i] = is_cut ? CKPT_LAYOUT_CUT : CKPT_LAYOUT_WHOLE;
+  const bool is_cut = query->in[0] == CKPT_SHARD_CUT && entry->op != CKPT_OP_dropout;
+  for (uint32_t i = 0; i < entry->n_in; i++) rule->in[i] = is_cut ? CKPT_SHARD_CUT : CKPT_SHARD_WHOLE;
   rule->out[0] = rule->in[0];
   return CKPT_OK;
 }
