@@ -122,8 +122,10 @@ const char *ckpt_job_rows(const ckpt_job *job);
 /* EINVAL where the checkpoint is of a run with other data, or in another order, another model or adapter. */
 ckpt_status ckpt_job_check_resumed(const ckpt_job *job, ckpt_error *err);
 
-/* plan.c: --plan, through the report. */
+/* plan.c: --plan, through the report. ELIMIT: more than the machine has. */
 ckpt_status ckpt_job_plan(const ckpt_job *job, ckpt_error *err);
+/* The same of weights, gradients and moments alone, which every run holds: batches may be smaller than planned. */
+ckpt_status ckpt_job_check_memory(const ckpt_job *job, ckpt_error *err);
 
 /* rank.c: all that a rank does; its outcome stands in it. */
 void ckpt_rank_run(ckpt_rank *rank);

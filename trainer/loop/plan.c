@@ -74,9 +74,12 @@ static ckpt_status plan_executor(uint64_t *active, const ckpt_job *job, largest 
 }
 
 /* What writing takes: of each rank of the first replica its part of a checkpoint, of the first one the final model. */
-static uint64_t save_bytes(const ckpt_job *job, const ckpt_sharded_memory *m, uint32_t rank) {
-  const bool saves = strcmp(job->arguments->save_strategy, "no") != 0 && rank < ckpt_job_shards(job);
-  uint64_t n = saves ? m->weights + m->moments : 0;
+static uint64_t save_bytes(const ckpt_job *job, uint32_t rank) {
+  const uint32_t n_shards = ckpt_job_shards(job);
+  const bool saves = strcmp(job->arguments->save_strategy, "no") != 0 && rank < n_shards;
+  ckpt_sharded_memory m;
+  ckpt_sharded_plan(&m, job->trained, job->options->stage, job->lora == NULL, rank % n_shards, n_shards);
+  uint64_t n = saves ? m.weights + m.moments : 0;
   if (rank == 0 && n < job->trained->n_flat * sizeof(float)) n = job->trained->n_flat * sizeof(float);
   return n < CKPT_SAVE_MEMORY ? n : CKPT_SAVE_MEMORY;
 }
@@ -96,6 +99,32 @@ static void report_frozen(const ckpt_job *job) {
                   job->model->n_parameters);
 }
 
+/* What rank r holds from its first step to its last. */
+static uint64_t held_bytes(ckpt_sharded_memory *m, const ckpt_job *job, uint32_t r) {
+  const uint32_t n_shards = ckpt_job_shards(job);
+  ckpt_sharded_plan(m, job->trained, job->options->stage, job->lora == NULL, r % n_shards, n_shards);
+  if (job->lora != NULL) { /* the model's weights; where some run merged, those and their gradients */
+    const uint64_t base = job->model->n_flat * sizeof(float);
+    m->weights += job->lora->n_merged == 0 ? base : 2 * base;
+    m->gradients += job->lora->n_merged == 0 ? 0 : base;
+  }
+  return m->weights + m->gradients + m->moments + m->summed;
+}
+
+static ckpt_status check_total(const ckpt_job *job, uint64_t total, ckpt_error *err) {
+  char size[2][32];
+  if (job->options->is_on_cuda || total <= available_bytes()) return CKPT_OK;
+  return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "the ranks need %s, this machine has %s",
+                   ckpt_text_size(total, size[0]), ckpt_text_size(available_bytes(), size[1]));
+}
+
+ckpt_status ckpt_job_check_memory(const ckpt_job *job, ckpt_error *err) {
+  ckpt_sharded_memory m;
+  uint64_t total = 0;
+  for (uint32_t r = 0; r < job->options->n_ranks; r++) total += held_bytes(&m, job, r);
+  return check_total(job, total, err);
+}
+
 ckpt_status ckpt_job_plan(const ckpt_job *job, ckpt_error *err) {
   const uint32_t n_ranks = job->options->n_ranks, stage = job->options->stage, n_shards = ckpt_job_shards(job);
   char size[6][32];
@@ -109,14 +138,7 @@ ckpt_status ckpt_job_plan(const ckpt_job *job, ckpt_error *err) {
                   (unsigned long long)(job->order.batch * job->order.accumulation * n_ranks));
   for (uint32_t r = 0; r < n_ranks; r++) {
     ckpt_sharded_memory m;
-    ckpt_sharded_plan(&m, job->trained, stage, job->lora == NULL, r % n_shards, n_shards);
-    const uint64_t saving = save_bytes(job, &m, r);
-    if (job->lora != NULL) { /* the model's weights; where some run merged, those and their gradients */
-      const uint64_t base = job->model->n_flat * sizeof(float);
-      m.weights += job->lora->n_merged == 0 ? base : 2 * base;
-      m.gradients += job->lora->n_merged == 0 ? 0 : base;
-    }
-    const uint64_t sum = m.weights + m.gradients + m.moments + m.summed + active + saving;
+    const uint64_t held = held_bytes(&m, job, r), saving = save_bytes(job, r), sum = held + active + saving;
     total += sum;
     ckpt_job_report(job, CKPT_REPORT_LINE,
                     "rank %u: %s: weights %s, gradients %s, optimizer %s, activations %s (batches of %u rows, at most "
@@ -131,8 +153,5 @@ ckpt_status ckpt_job_plan(const ckpt_job *job, ckpt_error *err) {
   else
     ckpt_job_report(job, CKPT_REPORT_LINE, "a step: each rank receives %s over %s",
                     ckpt_text_size(communicated(job), size[5]), stage == 0 ? "dp_replicate" : "dp_shard");
-  if (!job->options->is_on_cuda && total > available_bytes())
-    return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "the ranks need %s, this machine has %s",
-                     ckpt_text_size(total, size[0]), ckpt_text_size(available_bytes(), size[1]));
-  return CKPT_OK;
+  return check_total(job, total, err);
 }

@@ -270,6 +270,7 @@ ckpt_status ckpt_job_open(ckpt_job *job, const ckpt_train_options *options, ckpt
   CKPT_TRY(count_steps(job, err));
   job->start = (ckpt_progress_state){.best_metric = NAN};
   if (options->plan) return CKPT_OK;
+  CKPT_TRY(ckpt_job_check_memory(job, err));
   if (!ckpt_job_only_dumps(job)) CKPT_TRY(ckpt_job_prepare_folder(job, err));
   CKPT_TRY(ckpt_job_find_resumed(job, err));
   if (job->resumed != NULL) {

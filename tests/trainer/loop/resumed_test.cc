@@ -245,6 +245,23 @@ TEST_F(Train, TheConfigSaysWhatTheWeightsAre) {
     EXPECT_NE(bytes(folder + "config.json").find("\"dtype\": \"float32\""), std::string::npos) << folder;
 }
 
+// Weights, gradients and moments that no machine holds are refused before anything is allocated or written.
+TEST_F(Train, WhatTheMachineCannotHoldIsRefused) {
+  fs::copy(data_folder + "llama", at("large"));
+  fs::permissions(at("large"), fs::perms::owner_all);
+  std::string text = bytes("large/config.json");
+  const size_t size = text.find("\"vocab_size\": 96");
+  ASSERT_NE(size, std::string::npos);
+  text.replace(size, 16, "\"vocab_size\": 2000000000");
+  fs::remove(at("large/config.json"));
+  std::ofstream(at("large/config.json")) << text;
+  const Outcome done = run("--init scratch --model " + at("large") + " --data " + data_folder + "rows.jsonl -o " +
+                           at("run") + " --max_steps 1 --quiet");
+  EXPECT_EQ(done.code, 1);
+  EXPECT_NE(done.text.find("the ranks need 1.0 TB, this machine has "), std::string::npos) << done.text;
+  EXPECT_FALSE(fs::exists(at("run")));
+}
+
 // A share of batches, not of updates: 21 rows are 11 batches of 2, of which 4 make a step.
 TEST_F(Train, TheEpochIsTheShareOfBatches) {
   ASSERT_EQ(train("run",

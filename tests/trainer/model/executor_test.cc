@@ -349,7 +349,7 @@ TEST(ProductsPlan, HoldsWhatIsTaken) {
 }
 
 TEST(ProductsPlan, OfAModelIsTheLargest) {
-  const ckpt_model_options model_options = {sizeof model_options, true, true};
+  const ckpt_model_options model_options = {sizeof model_options, true, true, false};
   for (const char *config : kConfigs) {
     ckpt_model *model = nullptr;
     ckpt_error err = {};
