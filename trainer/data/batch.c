@@ -6,41 +6,42 @@
 
 #include "libckpt/base/error.h"
 
+static bool grow(void **array, size_t n, size_t n_bytes) {
+  void *grown = reallocarray(*array, n, n_bytes);
+  if (grown != NULL) *array = grown;
+  return grown != NULL;
+}
+
+/* Room for n tokens; what is in it stays. */
 static ckpt_status reserve(ckpt_loaded *b, size_t n, ckpt_error *err) {
   if (n <= b->capacity) return CKPT_OK;
-  ckpt_batch_free(b);
-  b->ids = calloc(n, sizeof *b->ids);
-  b->targets = calloc(n, sizeof *b->targets);
-  b->positions = calloc(n, sizeof *b->positions);
-  b->documents = calloc(n, sizeof *b->documents);
-  b->mask = calloc(n, 1);
-  if (b->ids == NULL || b->targets == NULL || b->positions == NULL || b->documents == NULL || b->mask == NULL)
+  if (!grow((void **)&b->ids, n, sizeof *b->ids) || !grow((void **)&b->targets, n, sizeof *b->targets) ||
+      !grow((void **)&b->positions, n, sizeof *b->positions) ||
+      !grow((void **)&b->documents, n, sizeof *b->documents) || !grow((void **)&b->mask, n, 1))
     return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
   b->capacity = n;
   return CKPT_OK;
 }
 
-/* Widens rows of n_rows from one length to another, from the last on. */
+static void pad(ckpt_loaded *b, size_t at) {
+  b->ids[at] = b->positions[at] = 0;
+  b->targets[at] = CKPT_NO_TARGET;
+  b->documents[at] = -1;
+  b->mask[at] = 0;
+}
+
+/* Widens the first n_rows of n_all from one length to another where they are: from the last on, none is overwritten. */
 static ckpt_status widen(ckpt_loaded *b, uint32_t n_rows, uint32_t from, uint32_t to, uint64_t n_all, ckpt_error *err) {
-  ckpt_loaded wide = {0};
-  ckpt_status status = reserve(&wide, (size_t)n_all * to, err);
-  for (uint32_t r = 0; r < n_rows && status == CKPT_OK; r++) {
+  CKPT_TRY(reserve(b, (size_t)n_all * to, err));
+  for (uint32_t r = n_rows; r-- > 0;) {
     const size_t src = (size_t)r * from, dst = (size_t)r * to;
-    memcpy(wide.ids + dst, b->ids + src, from * sizeof *b->ids);
-    memcpy(wide.targets + dst, b->targets + src, from * sizeof *b->targets);
-    memcpy(wide.positions + dst, b->positions + src, from * sizeof *b->positions);
-    memcpy(wide.documents + dst, b->documents + src, from * sizeof *b->documents);
-    memcpy(wide.mask + dst, b->mask + src, from);
-    for (uint32_t t = from; t < to; t++) wide.targets[dst + t] = CKPT_NO_TARGET;
+    memmove(b->ids + dst, b->ids + src, from * sizeof *b->ids);
+    memmove(b->targets + dst, b->targets + src, from * sizeof *b->targets);
+    memmove(b->positions + dst, b->positions + src, from * sizeof *b->positions);
+    memmove(b->documents + dst, b->documents + src, from * sizeof *b->documents);
+    memmove(b->mask + dst, b->mask + src, from);
+    for (uint32_t t = from; t < to; t++) pad(b, dst + t);
   }
-  if (status != CKPT_OK) {
-    ckpt_batch_free(&wide);
-    return status;
-  }
-  wide.n_targets = b->n_targets;
-  wide.n_tokens = b->n_tokens;
-  ckpt_batch_free(b);
-  *b = wide;
   return CKPT_OK;
 }
 

@@ -6,7 +6,7 @@
 #include "trainer/data/order.h"
 #include "trainer/model/executor.h"
 
-/* A batch and its room: zero-initialise it, load it again and again, free it. */
+/* A batch and its room, which only grows: zero-initialise it, load it again and again, free it. */
 typedef struct ckpt_loaded {
   ckpt_token_batch batch; /* points into what follows; no rows: nothing to do */
   uint64_t n_targets;     /* positions that have one */

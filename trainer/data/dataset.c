@@ -52,7 +52,8 @@ static ckpt_status add_file(ckpt_dataset *d, const char *path, ckpt_error *err) 
   CKPT_TRY_ALLOC(files, err);
   d->files = files;
   data_file *file = &files[d->n_files];
-  *file = (data_file){.path = strdup(path), .fd = open(path, O_RDONLY | O_CLOEXEC), .width = 1};
+  /* O_NONBLOCK: a FIFO is refused, and nobody waits for its writer */
+  *file = (data_file){.path = strdup(path), .fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), .width = 1};
   d->n_files++;
   CKPT_TRY_ALLOC(file->path, err);
   struct stat about;
@@ -164,19 +165,34 @@ static uint64_t row_end(const ckpt_dataset *d, const data_file *file, uint64_t r
   return row + 1 < file->first_row + file->n_rows ? d->rows[row + 1] : file->n_bytes;
 }
 
-/* llm.c's files say their width in a header of 256 integers. */
-static ckpt_status read_token_header(const ckpt_dataset *d, data_file *file, ckpt_error *err) {
+/* llm.c's files begin with a header of 256 integers: magic, version, number of tokens. Its magics are days of 2024; of
+ * data are 20240520 (GPT-2, version 1: u16) and 20240801 (Llama 3, version 7: u32). Source: dev/data/data_common.py. */
+static ckpt_status read_llmc_header(data_file *file, bool *is_llmc, ckpt_error *err) {
   uint32_t header[3] = {0};
-  file->width = d->dtype == CKPT_U32 ? 4 : 2;
-  if (file->n_bytes >= LLMC_HEADER) CKPT_TRY(read_exactly(file, 0, header, sizeof header, err));
-  if ((header[0] == 20240520 && header[1] == 1) || (header[0] == 20240801 && header[1] == 7)) {
-    file->header = LLMC_HEADER;
-    file->width = header[0] == 20240520 ? 2 : 4;
-    if (file->n_bytes - LLMC_HEADER != header[2] * file->width)
-      return ckpt_fail(err, CKPT_EFORMAT, file->path, NULL,
-                       "its header says %u tokens of %" PRIu64 " bytes, and %" PRIu64 " bytes follow", header[2],
-                       file->width, file->n_bytes - LLMC_HEADER);
-  }
+  if (file->n_bytes >= sizeof header) CKPT_TRY(read_exactly(file, 0, header, sizeof header, err));
+  const bool is_u16 = header[0] == 20240520 && header[1] == 1, is_u32 = header[0] == 20240801 && header[1] == 7;
+  *is_llmc = (header[0] >= 20240520 && header[0] <= 20240530) || header[0] == 20240801;
+  if (!*is_llmc) return CKPT_OK;
+  if (!is_u16 && !is_u32)
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, file->path, NULL,
+                     "its header has llm.c's magic %u and version %u: it has to be 20240520 and 1, or 20240801 and 7",
+                     header[0], header[1]);
+  if (file->n_bytes < LLMC_HEADER)
+    return ckpt_fail(err, CKPT_EFORMAT, file->path, NULL, "its header is cut short (%" PRIu64 " bytes of %d)",
+                     file->n_bytes, LLMC_HEADER);
+  file->header = LLMC_HEADER;
+  file->width = is_u16 ? 2 : 4;
+  if (file->n_bytes - LLMC_HEADER != header[2] * file->width)
+    return ckpt_fail(err, CKPT_EFORMAT, file->path, NULL,
+                     "its header says %u tokens of %" PRIu64 " bytes, and %" PRIu64 " bytes follow", header[2],
+                     file->width, file->n_bytes - LLMC_HEADER);
+  return CKPT_OK;
+}
+
+static ckpt_status read_token_header(const ckpt_dataset *d, data_file *file, ckpt_error *err) {
+  bool is_llmc;
+  CKPT_TRY(read_llmc_header(file, &is_llmc, err));
+  if (!is_llmc) file->width = d->dtype == CKPT_U32 ? 4 : 2;
   if ((file->n_bytes - file->header) % file->width != 0)
     return ckpt_fail(err, CKPT_EFORMAT, file->path, NULL,
                      "%" PRIu64 " bytes are no whole number of tokens of %" PRIu64 " bytes (--data-dtype)",

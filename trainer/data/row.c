@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "libckpt/base/error.h"
+#include "libckpt/base/text.h"
 
 /* ---- columns ----------------------------------------------------------------------------------------------------- */
 
@@ -88,6 +89,29 @@ static ckpt_status check_list(const json_t *list, const char *name, size_t n, ck
   return CKPT_OK;
 }
 
+static ckpt_status wrong_entry(ckpt_error *err, const char *name, size_t i, const json_t *value, const char *wanted) {
+  char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII);
+  const ckpt_status status = ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "%s[%zu] is %.60s, %s", name, i,
+                                       text == NULL ? "no value" : text, wanted);
+  free(text);
+  return status;
+}
+
+static bool is_id(const ckpt_row_rules *r, const json_t *value) {
+  const json_int_t id = json_integer_value(value);
+  return json_is_integer(value) && id >= 0 && (uint64_t)id < r->vocabulary;
+}
+
+/* 0 and false, 1 and true; no list is all ones. */
+static ckpt_status read_mask(bool *is_seen, const json_t *mask, size_t i, ckpt_error *err) {
+  const json_t *value = mask == NULL ? NULL : json_array_get(mask, i);
+  const bool is_number = json_is_integer(value);
+  const json_int_t number = json_integer_value(value);
+  *is_seen = mask == NULL || json_is_true(value) || (is_number && number == 1);
+  if (*is_seen || json_is_false(value) || (is_number && number == 0)) return CKPT_OK;
+  return wrong_entry(err, "attention_mask", i, value, "and it has to be 0, 1, false or true");
+}
+
 static ckpt_status add_ids(ckpt_sample *s, const ckpt_row_rules *r, const json_t *row, int32_t document,
                            ckpt_error *err) {
   const json_t *ids = json_object_get(row, r->columns.input_ids), *labels = json_object_get(row, r->columns.labels);
@@ -101,15 +125,17 @@ static ckpt_status add_ids(ckpt_sample *s, const ckpt_row_rules *r, const json_t
                      r->limit);
   for (size_t i = 0; i < n && (r->cut == 0 || i < r->cut); i++) {
     const json_t *id = json_array_get(ids, i), *label = labels == NULL ? id : json_array_get(labels, i);
+    bool is_seen;
+    if (!is_id(r, id)) {
+      char wanted[96];
+      ckpt_c_snprintf(wanted, sizeof wanted, "and ids are whole numbers below %" PRIu64 ", the model's vocabulary",
+                      r->vocabulary);
+      return wrong_entry(err, "input_ids", i, id, wanted);
+    }
     const json_int_t value = json_integer_value(id), target = json_integer_value(label);
-    if (!json_is_integer(id) || value < 0 || (uint64_t)value >= r->vocabulary)
-      return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL,
-                       "input_ids[%zu] is %lld, and ids are whole numbers below %" PRIu64 ", the model's vocabulary", i,
-                       (long long)value, r->vocabulary);
-    if (!json_is_integer(label) || (target != CKPT_NO_TARGET && (target < 0 || (uint64_t)target >= r->vocabulary)))
-      return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "labels[%zu] is %lld, which is no id and not -100", i,
-                       (long long)target);
-    const bool is_seen = mask == NULL || json_integer_value(json_array_get(mask, i)) != 0;
+    if (!is_id(r, label) && !(json_is_integer(label) && target == CKPT_NO_TARGET))
+      return wrong_entry(err, "labels", i, label, "which is no id and not -100");
+    CKPT_TRY(read_mask(&is_seen, mask, i, err));
     CKPT_TRY(ckpt_sample_add(s, (int32_t)value, is_seen || labels != NULL ? (int32_t)target : CKPT_NO_TARGET, document,
                              is_seen, err));
   }

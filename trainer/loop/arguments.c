@@ -29,7 +29,7 @@ const ckpt_argument *ckpt_argument_table(size_t *n) {
   return table;
 }
 
-static bool same_name(const char *a, const char *b) {
+bool ckpt_argument_same_name(const char *a, const char *b) {
   for (; *a != '\0' || *b != '\0'; a++, b++)
     if ((*a == '-' ? '_' : *a) != (*b == '-' ? '_' : *b)) return false;
   return true;
@@ -37,7 +37,7 @@ static bool same_name(const char *a, const char *b) {
 
 const ckpt_argument *ckpt_argument_find(const char *name) {
   for (size_t i = 0; i < N_ROWS; i++)
-    if (same_name(table[i].name, name))
+    if (ckpt_argument_same_name(table[i].name, name))
       return table[i].kind == CKPT_ARGUMENT_ALIAS ? ckpt_argument_find(table[i].value) : &table[i];
   return NULL;
 }
@@ -197,6 +197,19 @@ static json_t *value_of(const ckpt_argument *row, const char *text) {
   return value != NULL ? value : json_string(text);
 }
 
+bool ckpt_argument_is_same(const ckpt_argument *row, const char *a, const char *b) {
+  json_t *x = value_of(row, a), *y = value_of(row, b);
+  const bool is_same = x != NULL && y != NULL && json_equal(x, y);
+  json_decref(x);
+  json_decref(y);
+  return is_same;
+}
+
+ckpt_status ckpt_argument_refuse_both(const char *name, const char *other, ckpt_error *err) {
+  const char *what = ckpt_argument_same_name(name, other) ? "is given twice" : "is the same argument, and they differ";
+  return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "%s (%s) %s", name, other, what);
+}
+
 ckpt_status ckpt_arguments_set(ckpt_arguments *a, const char *name, const char *text, ckpt_error *err) {
   const ckpt_argument *row = ckpt_argument_find(name);
   if (row == NULL) return unknown(name, err);
@@ -209,28 +222,48 @@ ckpt_status ckpt_arguments_set(ckpt_arguments *a, const char *name, const char *
 
 /* ---- files ------------------------------------------------------------------------------------------------------- */
 
+/* What a file has given of each row of the table. */
+typedef struct given {
+  const char *names[N_ROWS];
+  const json_t *values[N_ROWS];
+} given;
+
+/* Sets one; of two names for the same row, a null is as if it were not there, and others have to be the same. */
+static ckpt_status set_given(ckpt_arguments *a, given *g, const char *name, const json_t *value, ckpt_error *err) {
+  if (name[0] == '_') return CKPT_OK; /* what TrainingArguments keeps for itself: _n_gpu */
+  const ckpt_argument *row = ckpt_argument_find(name);
+  if (row == NULL) return unknown(name, err);
+  const size_t i = (size_t)(row - table);
+  const bool has_other = g->names[i] != NULL;
+  if (has_other && ckpt_argument_same_name(name, g->names[i])) return ckpt_argument_refuse_both(name, g->names[i], err);
+  if (has_other && (json_is_null(value) || json_equal(value, g->values[i]))) return CKPT_OK;
+  if (has_other && !json_is_null(g->values[i])) return ckpt_argument_refuse_both(name, g->names[i], err);
+  g->names[i] = name;
+  g->values[i] = value;
+  return set_value(a, row, value, err);
+}
+
+static ckpt_status read_json(json_t **out, const char *path, ckpt_error *err) {
+  json_error_t where;
+  FILE *file = fopen(path, "rb");
+  if (file == NULL) return ckpt_fail_errno(err, path, "it cannot be opened");
+  *out = json_loadf(file, JSON_REJECT_DUPLICATES, &where);
+  fclose(file);
+  return *out == NULL ? ckpt_fail(err, CKPT_EINVAL, path, NULL, "line %d: %s", where.line, where.text) : CKPT_OK;
+}
+
 ckpt_status ckpt_arguments_read(ckpt_arguments *a, const char *path, ckpt_error *err) {
   json_t *root = NULL;
-  json_error_t where;
-  if (ckpt_text_ends(path, ".yaml") || ckpt_text_ends(path, ".yml")) {
-    CKPT_TRY(ckpt_yaml_read(&root, path, err));
-  } else {
-    FILE *file = fopen(path, "rb");
-    if (file == NULL) return ckpt_fail_errno(err, path, "it cannot be opened");
-    root = json_loadf(file, JSON_REJECT_DUPLICATES, &where);
-    fclose(file);
-    if (root == NULL) return ckpt_fail(err, CKPT_EINVAL, path, NULL, "line %d: %s", where.line, where.text);
-  }
+  const bool is_yaml = ckpt_text_ends(path, ".yaml") || ckpt_text_ends(path, ".yml");
+  CKPT_TRY(is_yaml ? ckpt_yaml_read(&root, path, err) : read_json(&root, path, err));
   ckpt_status status = CKPT_OK;
   const char *name;
   json_t *value;
+  given g = {0};
   if (!json_is_object(root))
     status = ckpt_fail(err, CKPT_EINVAL, path, NULL, "arguments have to be an object of names and values");
   json_object_foreach(root, name, value) {
-    if (status != CKPT_OK) break;
-    if (name[0] == '_') continue; /* what TrainingArguments keeps for itself: _n_gpu */
-    const ckpt_argument *row = ckpt_argument_find(name);
-    status = row == NULL ? unknown(name, err) : set_value(a, row, value, err);
+    if (status == CKPT_OK) status = set_given(a, &g, name, value, err);
   }
   json_decref(root);
   return ckpt_fail_at(status, err, path, NULL);

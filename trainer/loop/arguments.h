@@ -45,6 +45,15 @@ const ckpt_argument *ckpt_argument_table(size_t *n);
 /* The row of a name, with dashes or underscores; NULL: none. */
 const ckpt_argument *ckpt_argument_find(const char *name);
 
+/* Whether two names are one but for dashes and underscores. */
+bool ckpt_argument_same_name(const char *a, const char *b);
+
+/* Whether two texts of flags are one value of a row. */
+bool ckpt_argument_is_same(const ckpt_argument *row, const char *a, const char *b);
+
+/* EINVAL: a name twice, or two names of one argument with different values. */
+ckpt_status ckpt_argument_refuse_both(const char *name, const char *other, ckpt_error *err);
+
 /* The known name that is nearest to a misspelt one, of the table and of `others` (NULL-terminated, or NULL). */
 const char *ckpt_argument_nearest(const char *name, const char *const *others);
 

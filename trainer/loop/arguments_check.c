@@ -2,8 +2,7 @@
 #include <string.h>
 
 #include "libckpt/base/error.h"
-#include "trainer/loop/arguments.h"
-#include "trainer/optimizer/schedule.h"
+#include "trainer/loop/job.h"
 
 static ckpt_status wrong(ckpt_error *err, const char *name, const char *value, const char *why) {
   return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "%s %s: %s", name, value == NULL ? "None" : value, why);
@@ -56,11 +55,32 @@ static ckpt_status check_ranges(const ckpt_arguments *a, ckpt_error *err) {
   return CKPT_OK;
 }
 
+#define MAX_STEPS 1e15 /* below 2^53: counted exactly */
+
+static ckpt_status check_most(const char *name, double value, ckpt_error *err) {
+  if (!(value > MAX_STEPS)) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "%s %g: it has to be at most %g steps", name, value, MAX_STEPS);
+}
+
 /* Numbers of steps: whole ones, or shares of all steps below 1. */
 static ckpt_status check_steps(const char *name, double value, ckpt_error *err) {
+  CKPT_TRY(check_most(name, value, err));
   if (value > 0 && (value < 1 || value == floor(value))) return CKPT_OK;
   return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "%s %g: a whole number of steps, or a share of all steps below 1",
                    name, value);
+}
+
+/* What of a schedule is wrong whatever the number of steps. */
+static ckpt_status check_schedule(const ckpt_arguments *a, bool has_eval, ckpt_error *err) {
+  const ckpt_schedule_kind kind =
+      a->lr_scheduler_type == NULL ? CKPT_N_SCHEDULES : ckpt_schedule_find(a->lr_scheduler_type);
+  if (kind == CKPT_N_SCHEDULES)
+    return wrong(err, "lr_scheduler_type", a->lr_scheduler_type, "there is no such schedule (see --help)");
+  if (kind == CKPT_SCHEDULE_REDUCE_ON_PLATEAU && (strcmp(a->eval_strategy, "no") == 0 || !has_eval))
+    return wrong(err, "lr_scheduler_type", a->lr_scheduler_type, "it needs eval_strategy and --eval-data");
+  ckpt_schedule schedule = ckpt_schedule_default(kind, a->learning_rate, 0, UINT64_MAX);
+  CKPT_TRY(ckpt_schedule_kwargs(&schedule, a->lr_scheduler_kwargs, a->lr_scheduler_type, err));
+  return ckpt_schedule_check(&schedule, err);
 }
 
 static ckpt_status check_best(ckpt_arguments *a, bool has_eval, ckpt_error *err) {
@@ -97,10 +117,9 @@ ckpt_status ckpt_arguments_check(ckpt_arguments *a, bool has_eval, ckpt_error *e
   CKPT_TRY(check_word("optim", a->optim, "adamw_torch_fused adamw_torch adamw_hf", err));
   CKPT_TRY(check_word("train_sampling_strategy", a->train_sampling_strategy, "random sequential", err));
   if (a->greater_is_better != NULL) CKPT_TRY(check_word("greater_is_better", a->greater_is_better, "false true", err));
-  if (a->lr_scheduler_type == NULL || ckpt_schedule_find(a->lr_scheduler_type) == CKPT_N_SCHEDULES)
-    return wrong(err, "lr_scheduler_type", a->lr_scheduler_type, "there is no such schedule (see --help)");
-  if (strcmp(a->lr_scheduler_type, "reduce_lr_on_plateau") == 0 && (strcmp(a->eval_strategy, "no") == 0 || !has_eval))
-    return wrong(err, "lr_scheduler_type", a->lr_scheduler_type, "it needs eval_strategy and --eval-data");
+  CKPT_TRY(check_schedule(a, has_eval, err));
+  CKPT_TRY(check_most("max_steps", (double)a->max_steps, err));
+  CKPT_TRY(check_most("warmup_steps", a->warmup_steps, err));
   CKPT_TRY(check_steps("logging_steps", a->logging_steps, err));
   if (isnan(a->eval_steps)) a->eval_steps = a->logging_steps;
   CKPT_TRY(check_steps("eval_steps", a->eval_steps, err));

@@ -156,21 +156,24 @@ SETTER(stage) {
 
 /* Axes and their sizes, whose product is the number of ranks. */
 SETTER(mesh) {
-  uint64_t *sizes = c->mesh;
-  sizes[0] = sizes[1] = 1;
   static const char *const axes[] = {"dp_replicate", "dp_shard", NULL};
-  for (const char *at = value; *at != '\0';) {
+  uint64_t *sizes = c->mesh;
+  bool is_given[2] = {false, false};
+  sizes[0] = sizes[1] = 1;
+  for (const char *at = value;; at++) {
     char axis[16], count[24];
     const size_t n_axis = strcspn(at, "=,"), n = strcspn(at, ",");
     ckpt_c_snprintf(axis, sizeof axis, "%.*s", (int)(n_axis < 15 ? n_axis : 15), at);
     const int i = word_of(axis, axes);
     if (i < 0 || at[n_axis] != '=')
       return wrong(err, "mesh", value, "dp_replicate=N or dp_shard=N (other axes are not there yet)");
+    if (is_given[i]) return wrong(err, "mesh", value, "each axis once");
+    is_given[i] = true;
     ckpt_c_snprintf(count, sizeof count, "%.*s", (int)(n - n_axis - 1), at + n_axis + 1);
     CKPT_TRY(set_count(&sizes[i], "mesh", count, 1, 1024, err));
-    at += n + (at[n] == ',');
+    at += n;
+    if (*at == '\0') return CKPT_OK;
   }
-  return CKPT_OK;
 }
 
 SETTER(patience) {
@@ -231,7 +234,6 @@ static bool is_name(const char *a, const char *b) {
 }
 
 static const option *find_option(const char *name) {
-  if (strcmp(name, "resume_from_checkpoint") == 0) name = "resume";
   for (size_t i = 0; i < N_OPTIONS; i++)
     if (is_name(options[i].name, name)) return &options[i];
   return NULL;
@@ -244,18 +246,14 @@ static ckpt_status unknown(const char *name, ckpt_error *err) {
                    ckpt_argument_nearest(name, names));
 }
 
-static bool is_truth(const char *text) {
-  static const char *const words[] = {"true", "false", "yes", "no", "1", "0"};
-  for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-    if (strcasecmp(text, words[i]) == 0) return true;
-  return false;
-}
-
 typedef struct reader {
   ckpt_command *c;
   char **argv;
   int argc, at;
   bool takes_arguments; /* the pass in which they are set: after the file's */
+  struct {
+    const char *name, *value;
+  } * given; /* the last flag of each row of the table */
 } reader;
 
 /* The value of an option: behind "=", else the next word. */
@@ -269,23 +267,38 @@ static ckpt_status value_of(reader *r, const char *name, const char *after, cons
   return CKPT_OK;
 }
 
+/* Sets an argument. A flag may come again, and the last one wins; another name with another value is refused. */
+static ckpt_status set_argument(reader *r, const char *name, const char *value, ckpt_error *err) {
+  if (!r->takes_arguments) return CKPT_OK;
+  size_t n_rows;
+  const ckpt_argument *row = ckpt_argument_find(name);
+  const size_t i = (size_t)(row - ckpt_argument_table(&n_rows));
+  const char *other = r->given[i].name;
+  if (other != NULL && !ckpt_argument_same_name(name, other) && !ckpt_argument_is_same(row, value, r->given[i].value))
+    return ckpt_argument_refuse_both(name, other, err);
+  r->given[i].name = ckpt_arena_copy(&r->c->arena, name);
+  r->given[i].value = value;
+  CKPT_TRY_ALLOC(r->given[i].name, err);
+  return ckpt_arguments_set(&r->c->arguments, name, value, err);
+}
+
 static ckpt_status read_argument(reader *r, const char *name, const char *after, ckpt_error *err) {
   const char *value = "true";
   const char *positive = strncmp(name, "no_", 3) == 0 || strncmp(name, "no-", 3) == 0 ? name + 3 : NULL;
   const ckpt_argument *row = ckpt_argument_find(name);
   if (row == NULL && positive != NULL && (row = ckpt_argument_find(positive)) != NULL &&
       (row->kind == CKPT_ARGUMENT_BOOL || strstr(row->value, "true") != NULL))
-    return r->takes_arguments ? ckpt_arguments_set(&r->c->arguments, positive, "false", err) : CKPT_OK;
+    return set_argument(r, positive, "false", err);
   if (ckpt_argument_find(name) == NULL) return unknown(name, err);
   row = ckpt_argument_find(name);
   const char *next = r->at + 1 < r->argc ? r->argv[r->at + 1] : NULL;
   bool takes_next = true; /* of a number and a text a value has to follow */
   if (row->kind == CKPT_ARGUMENT_BOOL)
-    takes_next = next != NULL && is_truth(next);
+    takes_next = next != NULL && next[0] != '-';
   else if (row->kind == CKPT_ARGUMENT_SAID || row->kind == CKPT_ARGUMENT_REFUSED) /* a flag, or any value */
     takes_next = next != NULL && (next[0] != '-' || (next[1] >= '0' && next[1] <= '9'));
   if (after != NULL || takes_next) CKPT_TRY(value_of(r, name, after, &value, err));
-  return r->takes_arguments ? ckpt_arguments_set(&r->c->arguments, name, value, err) : CKPT_OK;
+  return set_argument(r, name, value, err);
 }
 
 static ckpt_status read_word(reader *r, ckpt_error *err) {
@@ -308,9 +321,15 @@ static ckpt_status read_word(reader *r, ckpt_error *err) {
 }
 
 static ckpt_status read_words(ckpt_command *c, int argc, char **argv, bool takes_arguments, ckpt_error *err) {
+  size_t n_rows;
+  (void)ckpt_argument_table(&n_rows);
   reader r = {.c = c, .argv = argv, .argc = argc, .at = 1, .takes_arguments = takes_arguments};
-  for (; r.at < argc; r.at++) CKPT_TRY(read_word(&r, err));
-  return CKPT_OK;
+  r.given = calloc(n_rows, sizeof *r.given);
+  CKPT_TRY_ALLOC(r.given, err);
+  ckpt_status status = CKPT_OK;
+  for (; r.at < argc && status == CKPT_OK; r.at++) status = read_word(&r, err);
+  free(r.given);
+  return status;
 }
 
 static ckpt_status missing(const char *name, ckpt_error *err) {
@@ -340,10 +359,10 @@ static ckpt_status check_mesh(ckpt_command *c, ckpt_error *err) {
 
 static ckpt_status complete(ckpt_command *c, ckpt_error *err) {
   ckpt_train_options *t = &c->train;
-  const char *resume = c->arguments.resume_from_checkpoint;
   if (t->output == NULL) t->output = c->arguments.output_dir;
-  if (t->resume == NULL && resume != NULL && strcasecmp(resume, "false") != 0)
-    t->resume = strcasecmp(resume, "true") == 0 ? "last" : resume;
+  if (t->resume == NULL) t->resume = c->arguments.resume_from_checkpoint;
+  if (t->resume != NULL && strcasecmp(t->resume, "true") == 0) t->resume = "last";
+  if (t->resume != NULL && strcasecmp(t->resume, "false") == 0) t->resume = NULL;
   if (t->model == NULL) return missing("model", err);
   if (c->n_data == 0) return missing("data", err);
   if (t->output == NULL && !t->plan && t->dump_grads == NULL && t->dump_logits == NULL) return missing("output", err);

@@ -110,7 +110,7 @@ ckpt_status ckpt_rank_step(ckpt_rank *r, uint64_t step, ckpt_step_result *result
   result->data_seconds = ckpt_seconds() - begin;
   CKPT_TRY(ckpt_collective_sum(r->groups.all, counts, 3, err));
   if (counts[0] == 0)
-    return ckpt_fail(err, CKPT_EVALUE, NULL, NULL, "step %llu has no token to learn from (all labels are -100)",
+    return ckpt_fail(err, CKPT_EVALUE, NULL, NULL, "step %llu has no token to learn from (labels are -100, or masked)",
                      (unsigned long long)step + 1);
   double loss_sum;
   CKPT_TRY(run_batches(r, n, 1.0 / counts[0], &loss_sum, err));

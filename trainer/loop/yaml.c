@@ -22,17 +22,27 @@ static ckpt_status wrong(reader *r, size_t line, const char *what) {
   return ckpt_fail(r->err, CKPT_EINVAL, r->path, NULL, "line %zu: %s", line + 1, what);
 }
 
+/* Whether a whole number begins with a 0 that YAML 1.1 reads as octal, and 1.2 does not. */
+static bool is_octal(const char *text) {
+  text += *text == '+' || *text == '-';
+  return text[0] == '0' && text[1] != '\0' && strspn(text, "0123456789_") == strlen(text);
+}
+
+static bool is_one_of(const char *text, const char *const *words) {
+  for (; *words != NULL; words++)
+    if (strcmp(text, *words) == 0) return true;
+  return false;
+}
+
+/* Truth values and null as PyYAML has them (YAML 1.1), and Python's None. NULL: out of memory, or no UTF-8. */
 static json_t *scalar(const char *text, bool is_plain) {
-  static const char *const nulls[] = {"", "~", "null", "Null", "NULL", "None"};
-  static const char *const trues[] = {"true", "True", "TRUE", "yes", "on"};
-  static const char *const falses[] = {"false", "False", "FALSE", "no", "off"};
+  static const char *const nulls[] = {"", "~", "null", "Null", "NULL", "None", NULL};
+  static const char *const trues[] = {"true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON", NULL};
+  static const char *const falses[] = {"false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF", NULL};
   if (!is_plain) return json_string(text);
-  for (size_t i = 0; i < sizeof nulls / sizeof *nulls; i++)
-    if (strcmp(text, nulls[i]) == 0) return json_null();
-  for (size_t i = 0; i < sizeof trues / sizeof *trues; i++)
-    if (strcmp(text, trues[i]) == 0) return json_true();
-  for (size_t i = 0; i < sizeof falses / sizeof *falses; i++)
-    if (strcmp(text, falses[i]) == 0) return json_false();
+  if (is_one_of(text, nulls)) return json_null();
+  if (is_one_of(text, trues)) return json_true();
+  if (is_one_of(text, falses)) return json_false();
   if (strspn(text, "+-0123456789.eE_") != strlen(text) || strpbrk(text, "0123456789") == NULL) return json_string(text);
   char *end;
   errno = 0;
@@ -40,6 +50,17 @@ static json_t *scalar(const char *text, bool is_plain) {
   if (*end == '\0' && errno == 0) return json_integer(integer);
   const double number = ckpt_c_strtod(text, &end);
   return *end == '\0' && isfinite(number) ? json_real(number) : json_string(text);
+}
+
+static ckpt_status read_scalar(json_t **out, reader *r, const yaml_event_t *event) {
+  const char *text = (const char *)event->data.scalar.value;
+  const bool is_plain = event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
+  if (is_plain && is_octal(text))
+    return ckpt_fail(r->err, CKPT_EINVAL, r->path, NULL,
+                     "line %zu: %.60s could be octal: leave out its first 0, or put it in quotes",
+                     event->start_mark.line + 1, text);
+  *out = scalar(text, is_plain);
+  return CKPT_OK;
 }
 
 static ckpt_status next(reader *r, yaml_event_t *event) {
@@ -86,10 +107,9 @@ static ckpt_status read_value(json_t **out, reader *r, yaml_event_t *event, int 
   const size_t line = event->start_mark.line;
   const yaml_event_type_t type = event->type;
   *out = NULL;
-  if (type == YAML_SCALAR_EVENT)
-    *out = scalar((const char *)event->data.scalar.value, event->data.scalar.style == YAML_PLAIN_SCALAR_STYLE);
+  const ckpt_status scalar_status = type == YAML_SCALAR_EVENT ? read_scalar(out, r, event) : CKPT_OK;
   yaml_event_delete(event);
-  if (type == YAML_SCALAR_EVENT) return CKPT_OK;
+  if (type == YAML_SCALAR_EVENT) return scalar_status;
   if (type == YAML_ALIAS_EVENT) return wrong(r, line, "anchors and aliases are not read");
   if (depth > MAX_DEPTH) return wrong(r, line, "it is nested too deeply");
   *out = type == YAML_MAPPING_START_EVENT ? json_object() : json_array();
@@ -102,8 +122,30 @@ static ckpt_status read_value(json_t **out, reader *r, yaml_event_t *event, int 
   return status;
 }
 
+/* The one document of a stream. */
+static ckpt_status read_document(json_t **out, reader *r) {
+  yaml_event_t event = {.type = YAML_NO_EVENT};
+  while (event.type != YAML_DOCUMENT_START_EVENT && event.type != YAML_STREAM_END_EVENT) {
+    yaml_event_delete(&event);
+    CKPT_TRY(next(r, &event));
+  }
+  if (event.type == YAML_STREAM_END_EVENT) return wrong(r, event.start_mark.line, "it is empty");
+  yaml_event_delete(&event);
+  CKPT_TRY(next(r, &event));
+  CKPT_TRY(read_value(out, r, &event, 0));
+  while (event.type != YAML_STREAM_END_EVENT) {
+    CKPT_TRY(next(r, &event));
+    const bool is_second = event.type == YAML_DOCUMENT_START_EVENT;
+    const size_t line = event.start_mark.line;
+    if (is_second) yaml_event_delete(&event);
+    if (is_second) return wrong(r, line, "a second document begins, and only one is read");
+  }
+  return CKPT_OK;
+}
+
 ckpt_status ckpt_yaml_read(json_t **out, const char *path, ckpt_error *err) {
   reader r = {.path = path, .err = err};
+  *out = NULL;
   FILE *file = fopen(path, "rb");
   if (file == NULL) return ckpt_fail_errno(err, path, "it cannot be opened");
   if (!yaml_parser_initialize(&r.parser)) {
@@ -111,17 +153,11 @@ ckpt_status ckpt_yaml_read(json_t **out, const char *path, ckpt_error *err) {
     return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
   }
   yaml_parser_set_input_file(&r.parser, file);
-  ckpt_status status = CKPT_OK;
-  yaml_event_t event = {.type = YAML_NO_EVENT};
-  while (status == CKPT_OK && event.type != YAML_DOCUMENT_START_EVENT && event.type != YAML_STREAM_END_EVENT) {
-    yaml_event_delete(&event);
-    status = next(&r, &event);
+  const ckpt_status status = read_document(out, &r);
+  if (status != CKPT_OK) {
+    json_decref(*out);
+    *out = NULL;
   }
-  *out = NULL;
-  if (status == CKPT_OK && event.type == YAML_STREAM_END_EVENT)
-    *out = json_object();
-  else if (status == CKPT_OK && (status = next(&r, &event)) == CKPT_OK)
-    status = read_value(out, &r, &event, 0);
   yaml_parser_delete(&r.parser);
   fclose(file);
   return status;

@@ -26,7 +26,7 @@ typedef struct gpt2 {
 
 static ckpt_status read_activation(gpt2 *g, ckpt_error *err) {
   const char *name = "gelu_new";
-  (void)ckpt_config_text(g->config, "activation_function", &name);
+  CKPT_TRY(ckpt_model_text(g->config, "activation_function", &name, err));
   g->is_exact = strcmp(name, "gelu") == 0;
   if (g->is_exact || strcmp(name, "gelu_new") == 0 || strcmp(name, "gelu_pytorch_tanh") == 0 ||
       strcmp(name, "gelu_fast") == 0)

@@ -51,14 +51,23 @@ static ckpt_status read_rope_factors(llama *l, ckpt_error *err) {
                         (int64_t)l->model->max_positions, &l->rope.original_positions, err);
 }
 
+static ckpt_status check_object(const ckpt_config *config, const char *key, ckpt_error *err) {
+  char shown[128];
+  if (!ckpt_config_has(config, key) || ckpt_config_kind_of(config, key) == CKPT_CONFIG_OBJECT) return CKPT_OK;
+  ckpt_config_show(config, key, shown, sizeof shown);
+  return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "%s is %s, which cannot be (an object)", key, shown);
+}
+
 static ckpt_status read_rope(llama *l, ckpt_error *err) {
   char key[64];
   const char *type = "default";
   double part = 1;
   if (ckpt_config_has(l->config, "rope_parameters.full_attention"))
     return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "rope_parameters that differ by layer cannot be run yet");
-  if (!ckpt_config_text(l->config, rope_key(l, "rope_type", key), &type))
-    (void)ckpt_config_text(l->config, rope_key(l, "type", key), &type);
+  CKPT_TRY(check_object(l->config, "rope_parameters", err));
+  CKPT_TRY(check_object(l->config, "rope_scaling", err));
+  CKPT_TRY(ckpt_model_text(l->config, rope_key(l, "type", key), &type, err)); /* its older name */
+  CKPT_TRY(ckpt_model_text(l->config, rope_key(l, "rope_type", key), &type, err));
   if (strcmp(type, "linear") == 0)
     l->rope.kind = CKPT_ROPE_LINEAR;
   else if (strcmp(type, "llama3") == 0)
@@ -140,7 +149,7 @@ static ckpt_status read_config(llama *l, ckpt_error *err) {
   }
   l->has_qkv_bias = has_bias || is_qwen;
   l->has_o_bias = has_bias;
-  (void)ckpt_config_text(c, "hidden_act", &activation);
+  CKPT_TRY(ckpt_model_text(c, "hidden_act", &activation, err));
   if (strcmp(activation, "silu") != 0 && strcmp(activation, "swish") != 0)
     return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "hidden_act '%.64s' cannot be run yet (silu)", activation);
   m->width = l->width;

@@ -72,6 +72,11 @@ ckpt_status ckpt_model_bool(const ckpt_config *config, const char *key, bool oth
   return CKPT_OK;
 }
 
+ckpt_status ckpt_model_text(const ckpt_config *config, const char *key, const char **value, ckpt_error *err) {
+  return ckpt_config_text(config, key, value) || !ckpt_config_has(config, key) ? CKPT_OK
+                                                                               : fail_value(config, key, "a text", err);
+}
+
 /* ---- the family -----------------------------------------------------------------------------------------------------
  */
 
@@ -92,9 +97,12 @@ static const char *class_of_type(const char *type) {
 
 static ckpt_status find_family(const ckpt_family **out, ckpt_model *model, const ckpt_config *config, ckpt_error *err) {
   const char *name = NULL, *type = NULL;
-  if (!ckpt_config_text(config, "architectures.0", &name)) {
-    if (!ckpt_config_text(config, "model_type", &type))
-      return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "has neither architectures nor model_type");
+  if (ckpt_config_has(config, "architectures") && ckpt_config_kind_of(config, "architectures") != CKPT_CONFIG_LIST)
+    return fail_value(config, "architectures", "a list of texts", err);
+  CKPT_TRY(ckpt_model_text(config, "architectures.0", &name, err));
+  CKPT_TRY(ckpt_model_text(config, "model_type", &type, err));
+  if (name == NULL) {
+    if (type == NULL) return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "has neither architectures nor model_type");
     name = class_of_type(type);
     if (name == NULL)
       return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "models of type '%s' cannot be run yet", type);

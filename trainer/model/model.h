@@ -145,5 +145,7 @@ ckpt_status ckpt_model_number(const ckpt_config *config, const char *key, double
 ckpt_status ckpt_model_rate(const ckpt_config *config, const char *key, double otherwise, double *out, ckpt_error *err);
 /* A boolean, or `otherwise` where it is absent. EFORMAT. */
 ckpt_status ckpt_model_bool(const ckpt_config *config, const char *key, bool otherwise, bool *out, ckpt_error *err);
+/* A text, borrowed from config; *value stays where it is absent. EFORMAT. */
+ckpt_status ckpt_model_text(const ckpt_config *config, const char *key, const char **value, ckpt_error *err);
 
 #endif

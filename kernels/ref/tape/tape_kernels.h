@@ -67,7 +67,7 @@ float ckpt_tape_erfc_f32(float x);                                  /* as above 
 
 /* Which elements are dropped: those whose word of Philox4x32-10 under `key` is below `threshold` (the rate times 2^32);
  * the others are multiplied by scale. Element (row, position, column) has word column % 4 of the counter {column / 4,
- * position, first_row + row, site}: rows are counted over the whole step, so ranks and batches change nothing. */
+ * position, first_row + row, site}: rows are counted over the whole epoch, so ranks and batches change nothing. */
 typedef struct ckpt_dropout {
   uint64_t key;
   double scale;

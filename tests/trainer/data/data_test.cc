@@ -1,5 +1,6 @@
 // Samples from files, their order, and batches.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -138,6 +139,15 @@ TEST_F(Data, KnowsHowLongRowsAre) {
   EXPECT_EQ(longest(R"({"input_ids": [3, 4, 5]})", CKPT_PACKING_DOCUMENT, 4), 4u);
 }
 
+TEST_F(Data, MasksAreOnesAndZerosOrTruthValues) {
+  ASSERT_EQ(open({write("a.jsonl", "{\"input_ids\": [6, 7, 8, 9], \"attention_mask\": [true, 1, false, 0]}\n")}),
+            CKPT_OK);
+  ids(0);
+  ASSERT_EQ(status_, CKPT_OK) << err_.message;
+  EXPECT_EQ(std::vector<int>(sample_.mask, sample_.mask + 4), (std::vector<int>{1, 1, 0, 0}));
+  EXPECT_EQ(std::vector<int>(sample_.labels, sample_.labels + 4), (std::vector<int>{6, 7, -100, -100}));
+}
+
 TEST_F(Data, BatchesArePaddedAndShifted) {
   const auto path =
       write("a.jsonl", "{\"input_ids\": [1, 2]}\n{\"input_ids\": [3, 4, 5, 6]}\n{\"input_ids\": [7, 8, 9]}\n");
@@ -152,6 +162,38 @@ TEST_F(Data, BatchesArePaddedAndShifted) {
   EXPECT_EQ(std::vector<int>(loaded_.mask, loaded_.mask + 12), (std::vector<int>{1, 1, 0, 0, 1, 1, 1, 1, 1, 1, 1, 0}));
   ASSERT_EQ(ckpt_batch_load(&loaded_, data_, &order, 0, 1, 1, false, &sample_, &err_), CKPT_OK);
   EXPECT_EQ(loaded_.batch.mask, nullptr);
+}
+
+// A batch's room is used again: it grows for a longer row, and what was read before stays. A row may be empty.
+TEST_F(Data, BatchesUseTheirRoomAgain) {
+  ASSERT_EQ(open({write("a.jsonl",
+                        "{\"input_ids\": []}\n{\"input_ids\": [1, 2]}\n{\"input_ids\": [3, 4, 5, 6, 7]}\n"
+                        "{\"input_ids\": [8, 9, 10]}\n{\"input_ids\": []}\n")}),
+            CKPT_OK);
+  const ckpt_order order = {5, 5, 1, 1, 0, false, true};
+  ASSERT_EQ(ckpt_batch_load(&loaded_, data_, &order, 0, 0, 5, true, &sample_, &err_), CKPT_OK);
+  const int32_t *const ids = loaded_.ids, *const documents = loaded_.documents;
+  for (int again = 0; again < 2; again++) {
+    const auto all = [](const auto *from) { return std::vector<int>(from, from + 25); };
+    EXPECT_EQ(loaded_.batch.length, 5u);
+    EXPECT_EQ(loaded_.n_targets, 7u);
+    EXPECT_EQ(all(loaded_.ids),
+              (std::vector<int>{0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 3, 4, 5, 6, 7, 8, 9, 10, 0, 0, 0, 0, 0, 0, 0}));
+    EXPECT_EQ(all(loaded_.targets),
+              (std::vector<int>{-100, -100, -100, -100, -100, 2,    -100, -100, -100, -100, 4,    5,   6,
+                                7,    -100, 9,    10,   -100, -100, -100, -100, -100, -100, -100, -100}));
+    EXPECT_EQ(all(loaded_.positions),
+              (std::vector<int>{0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 2, 3, 4, 0, 1, 2, 0, 0, 0, 0, 0, 0, 0}));
+    EXPECT_EQ(all(loaded_.documents), (std::vector<int>{-1, -1, -1, -1, -1, 0,  0,  -1, -1, -1, 0,  0, 0,
+                                                        0,  0,  0,  0,  0,  -1, -1, -1, -1, -1, -1, -1}));
+    EXPECT_EQ(all(loaded_.mask),
+              (std::vector<int>{0, 0, 0, 0, 0, 1, 1, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0}));
+    ASSERT_EQ(ckpt_batch_load(&loaded_, data_, &order, 0, 1, 1, true, &sample_, &err_), CKPT_OK);
+    EXPECT_EQ(loaded_.batch.length, 2u);
+    ASSERT_EQ(ckpt_batch_load(&loaded_, data_, &order, 0, 0, 5, true, &sample_, &err_), CKPT_OK);
+  }
+  EXPECT_EQ(loaded_.ids, ids);
+  EXPECT_EQ(loaded_.documents, documents);
 }
 
 // Threads read ahead: the batches of every rank, in their order, whatever the threads; a row that cannot be read fails
@@ -252,6 +294,16 @@ TEST_F(Data, BinaryTokens) {
   const auto odd = write("odd.bin", u16 + "x"), short_one = write("short.bin", llmc + u16.substr(2));
   EXPECT_EQ(open({odd}, CKPT_PACKING_NONE, 4), CKPT_EFORMAT);
   EXPECT_EQ(open({short_one}, CKPT_PACKING_NONE, 4), CKPT_EFORMAT);
+  for (const auto &[magic, version] : std::vector<std::pair<uint32_t, uint32_t>>{
+           {20240520, 2}, {20240520, 7}, {20240801, 1}, {20240521, 1}, {20240530, 1}}) {
+    const uint32_t wrong[3] = {magic, version, 10};
+    llmc.replace(0, sizeof wrong, reinterpret_cast<const char *>(wrong), sizeof wrong);
+    EXPECT_EQ(open({write("wrong.bin", llmc + u16)}, CKPT_PACKING_NONE, 4), CKPT_EUNSUPPORTED) << magic;
+    const std::string said = "magic " + std::to_string(magic) + " and version " + std::to_string(version);
+    EXPECT_NE(std::string(err_.message).find(said), std::string::npos) << err_.message;
+  }
+  llmc.replace(0, sizeof header, reinterpret_cast<const char *>(header), sizeof header);
+  EXPECT_EQ(open({write("cut.bin", llmc.substr(0, 500))}, CKPT_PACKING_NONE, 4), CKPT_EFORMAT);
   const auto past = write("past.bin", u16 + std::string({100, 0}));
   ASSERT_EQ(open({past}, CKPT_PACKING_NONE, 4), CKPT_OK);
   ids(2);
@@ -298,6 +350,32 @@ TEST_F(Data, MegatronsIndexSaysWhereDocumentsBegin) {
     EXPECT_NE(open({path}, CKPT_PACKING_DOCUMENT, 5), CKPT_OK);
     EXPECT_EQ(std::string(err_.file), folder_ + "a.idx") << err_.message;
   }
+  // Where documents begin: 0, ascending, and at last the number of sequences. Some may be empty.
+  const std::string sequences = index({3, 0, 4, 2}, {0, 6, 6, 14}).substr(0, 34 + 4 * 12);
+  const auto documents = [&sequences](std::vector<int64_t> first, uint64_t n) {
+    std::string text = sequences;
+    text.replace(26, 8, little(n, 8));
+    for (const auto one : first) text += little(uint64_t(one), 8);
+    return text;
+  };
+  for (const auto &text : {documents({0, 4}, 2), documents({0, 1, 1, 4}, 4), documents({0, 4, 4, 4, 4, 4}, 6)}) {
+    write("a.idx", text);
+    EXPECT_EQ(open({path}, CKPT_PACKING_DOCUMENT, 5), CKPT_OK) << err_.message;
+  }
+  const std::vector<std::pair<std::string, std::string>> broken = {
+      {documents({0, -1, 4}, 3), "document 1 begins at sequence -1"},
+      {documents({0, 1ll << 40, 4}, 3), "document 1 begins at sequence 1099511627776"},
+      {documents({0, 3, 2, 4}, 4), "document 2 begins at sequence 2, the one before at 3"},
+      {documents({1, 4}, 2), "document 0 begins at sequence 1"},
+      {documents({0, 3}, 2), "its documents end at sequence 3, and there are 4"},
+      {documents({0, 4}, 0), "it says 0 entries of documents"},
+      {documents({0, 4}, 3), "it says 3 entries of documents"},
+      {documents({0, 4}, UINT64_MAX), "it says 18446744073709551615 entries of documents"}};
+  for (const auto &[text, what] : broken) {
+    write("a.idx", text);
+    EXPECT_EQ(open({path}, CKPT_PACKING_DOCUMENT, 5), CKPT_EFORMAT);
+    EXPECT_NE(std::string(err_.message).find(what), std::string::npos) << err_.message;
+  }
 }
 
 TEST_F(Data, HostileRowsNameFileAndLine) {
@@ -308,6 +386,14 @@ TEST_F(Data, HostileRowsNameFileAndLine) {
       {"{\"input_ids\": [1, 2], \"labels\": [1]}", "labels has 1 entries"},
       {"{\"input_ids\": [1, 2], \"labels\": [1, 200]}", "labels[1] is 200"},
       {"{\"input_ids\": \"text\"}", "list of numbers"},
+      {"{\"input_ids\": [1, 2.5]}", "input_ids[1] is 2.5"},
+      {"{\"input_ids\": [3.0]}", "input_ids[0] is 3.0"},
+      {"{\"input_ids\": [true]}", "input_ids[0] is true"},
+      {"{\"input_ids\": [null]}", "input_ids[0] is null"},
+      {"{\"input_ids\": [1], \"labels\": [-100.0]}", "labels[0] is -100.0"},
+      {"{\"input_ids\": [1, 2], \"attention_mask\": [1, 2]}", "attention_mask[1] is 2"},
+      {"{\"input_ids\": [1, 2], \"attention_mask\": [0.5, 1]}", "attention_mask[0] is 0.5"},
+      {"{\"input_ids\": [1, 2], \"attention_mask\": [1, \"yes\"]}", "attention_mask[1] is \"yes\""},
       {"{\"input_ids\": [1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]}", "17 tokens, the model 16 positions"},
       {"{\"text\": \"hello\"}", "no tokenizer"},
       {"{\"other\": 1}", "neither input_ids"},
@@ -325,6 +411,16 @@ TEST_F(Data, HostileRowsNameFileAndLine) {
   EXPECT_EQ(open({write("empty.jsonl", "\n \n")}), CKPT_EINVAL);
   EXPECT_EQ(open({folder_ + "none*.jsonl"}), CKPT_ENOTFOUND);
   EXPECT_EQ(open({folder_ + "none.jsonl"}), CKPT_ENOTFOUND);
+}
+
+// Nobody waits for the writer of a FIFO.
+TEST_F(Data, AFifoIsNoFile) {
+  const auto jsonl = folder_ + "f.jsonl", bin = write("a.bin", std::string(8, '\1')), index = folder_ + "a.idx";
+  for (const auto &path : {jsonl, index}) ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  EXPECT_EQ(open({jsonl}), CKPT_EFORMAT);
+  EXPECT_STREQ(err_.message, "it is no file");
+  EXPECT_EQ(open({bin}), CKPT_EFORMAT);
+  EXPECT_EQ(std::string(err_.file), index) << err_.message;
 }
 
 }  // namespace

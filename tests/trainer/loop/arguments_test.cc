@@ -1,5 +1,6 @@
 // TrainingArguments by one table: files, flags, what is said, what is refused, what contradicts itself.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <cstdio>
@@ -50,7 +51,8 @@ class Arguments : public testing::Test {
 
 TEST_F(Arguments, ReadsJson) {
   ASSERT_EQ(read(".json", R"({"learning_rate": 2e-5, "max_steps": 10, "warmup_steps": 0.1, "save_total_limit": null,
-      "eval_strategy": "steps", "eval_steps": 5, "lr_scheduler_kwargs": {"num_cycles": 2}, "report_to": ["wandb"],
+      "eval_strategy": "steps", "eval_steps": 5, "lr_scheduler_type": "cosine",
+      "lr_scheduler_kwargs": {"num_cycles": 2}, "report_to": ["wandb"],
       "dataloader_num_workers": 4, "tf32": null, "_n_gpu": 1, "gradient_checkpointing": null})"),
             CKPT_OK)
       << error_.message;
@@ -75,6 +77,61 @@ TEST_F(Arguments, ReadsYaml) {
   EXPECT_STREQ(arguments_.eval_strategy, "no");
   EXPECT_EQ(read(".yml", "learning_rate: 1e-4\nmax_steps: [1, 2\n"), CKPT_EINVAL);
   EXPECT_NE(std::string(error_.message).find("line 3"), std::string::npos) << error_.message;
+}
+
+// Truth values are PyYAML's; a whole number that could be octal, a second document and an empty file are refused.
+TEST_F(Arguments, YamlIsThatOfPyYaml) {
+  for (const char *yes : {"yes", "Yes", "YES", "on", "On", "ON", "true", "True", "TRUE"}) {
+    arguments_.bf16 = false;
+    EXPECT_EQ(read(".yaml", std::string("bf16: ") + yes), CKPT_OK) << yes << error_.message;
+    EXPECT_TRUE(arguments_.bf16) << yes;
+  }
+  for (const char *no : {"no", "No", "NO", "off", "Off", "OFF", "false", "False", "FALSE"}) {
+    arguments_.bf16 = true;
+    EXPECT_EQ(read(".yaml", std::string("bf16: ") + no), CKPT_OK) << no << error_.message;
+    EXPECT_FALSE(arguments_.bf16) << no;
+  }
+  for (const char *text : {"bf16: yEs", "bf16: y", "bf16: \"yes\"", "max_steps: 1_0"})
+    EXPECT_EQ(read(".yaml", text), CKPT_EINVAL) << text;
+  ASSERT_EQ(read(".yaml", "---\nmax_steps: 0\nlearning_rate: 0.5\nwarmup_steps: 1e-1\n...\n"), CKPT_OK)
+      << error_.message;
+  EXPECT_EQ(arguments_.learning_rate, 0.5);
+  const std::pair<const char *, const char *> wrong[] = {
+      {"seed: 1\nmax_steps: 010\n", "line 2: 010 could be octal"},
+      {"max_steps: -010\n", "line 1: -010 could be octal"},
+      {"run_name: 08\n", "line 1: 08 could be octal"},
+      {"max_steps: 1\n---\nmax_steps: 2\n", "line 2: a second document begins"},
+      {"max_steps: 1\n...\nmax_steps: 2\n", "line 3: "},
+      {"", "it is empty"},
+      {"# nothing\n", "it is empty"},
+  };
+  for (const auto &[text, what] : wrong) {
+    EXPECT_EQ(read(".yaml", text), CKPT_EINVAL) << text;
+    EXPECT_NE(std::string(error_.message).find(what), std::string::npos) << error_.message;
+  }
+  EXPECT_EQ(read(".json", ""), CKPT_EINVAL);
+}
+
+// One argument under two names: a null is as if it were not there, and other values have to be the same.
+TEST_F(Arguments, OneArgumentHasOneValue) {
+  EXPECT_EQ(read(".json", R"({"max_steps": 2, "max-steps": 2})"), CKPT_EINVAL);
+  EXPECT_STREQ(error_.message, "max-steps (max_steps) is given twice");
+  EXPECT_EQ(read(".yaml", "max_steps: 2\nmax-steps: 3\n"), CKPT_EINVAL);
+  for (const char *text : {R"({"activation_checkpointing": true, "gradient_checkpointing": null})",
+                           R"({"gradient_checkpointing": null, "activation_checkpointing": true})",
+                           R"({"gradient_checkpointing": true, "activation_checkpointing": true})",
+                           R"({"activation_checkpointing": true, "activation_checkpointing_kwargs": null})"}) {
+    arguments_.gradient_checkpointing = false;
+    EXPECT_EQ(read(".json", text), CKPT_OK) << error_.message;
+    EXPECT_TRUE(arguments_.gradient_checkpointing) << text;
+  }
+  EXPECT_TRUE(said_.empty());
+  EXPECT_EQ(read(".json", R"({"activation_checkpointing": true, "gradient_checkpointing": false})"), CKPT_EINVAL);
+  EXPECT_STREQ(error_.message,
+               "gradient_checkpointing (activation_checkpointing) is the same argument, and they differ");
+  EXPECT_EQ(read(".json", R"({"activation_checkpointing_kwargs": {"use_reentrant": false}})"), CKPT_OK);
+  ASSERT_EQ(said_.size(), 1u);
+  EXPECT_NE(said_[0].find("a layer is run again with the same bits"), std::string::npos) << said_[0];
 }
 
 TEST_F(Arguments, SaysTheLineOfBrokenJson) {
@@ -121,6 +178,20 @@ TEST_F(Arguments, RefusesContradictions) {
       {{"save_strategy", "best"}, {"eval_strategy", "steps"}},
       {{"logging_steps", "0"}},
       {{"logging_steps", "2.5"}},
+      {{"logging_steps", "1e20"}},
+      {{"save_steps", "1e20"}},
+      {{"save_steps", "1.1e15"}},
+      {{"eval_steps", "1e308"}},
+      {{"warmup_steps", "1e20"}},
+      {{"max_steps", "2000000000000000"}},
+      {{"lr_scheduler_kwargs", "{bad"}},
+      {{"lr_scheduler_kwargs", "[1]"}},
+      {{"lr_scheduler_kwargs", "{\"num_cicles\": 2}"}},
+      {{"lr_scheduler_kwargs", "{\"power\": 2}"}},
+      {{"lr_scheduler_type", "polynomial"}, {"lr_scheduler_kwargs", "{\"power\": \"two\"}"}},
+      {{"lr_scheduler_type", "polynomial"}, {"lr_scheduler_kwargs", "{\"lr_end\": 1}"}},
+      {{"lr_scheduler_type", "cosine_with_min_lr"}},
+      {{"lr_scheduler_type", "warmup_stable_decay"}},
       {{"optim", "adafactor"}},
       {{"max_steps", "0"}, {"num_train_epochs", "0"}},
       {{"metric_for_best_model", "accuracy"}, {"load_best_model_at_end", "true"}, {"eval_strategy", "steps"}},
@@ -129,6 +200,10 @@ TEST_F(Arguments, RefusesContradictions) {
     ckpt_arguments_init(&arguments_, &arena_);
     for (const auto &one : settings) ASSERT_EQ(set(one.first, one.second), CKPT_OK) << one.first;
     EXPECT_EQ(check(), CKPT_EINVAL) << settings[0].first << " " << settings[0].second;
+    const std::string message = error_.message, first = settings[0].first;
+    if (std::string(settings[0].second) == "1e20") {
+      EXPECT_EQ(message, first + " 1e+20: it has to be at most 1e+15 steps");
+    }
   }
   ckpt_arguments_init(&arguments_, &arena_);
   ASSERT_EQ(set("eval_strategy", "steps"), CKPT_OK);
@@ -202,6 +277,13 @@ TEST(Command, RefusesWhatCannotBeMeant) {
       {"--mesh", "dp_shard=2"},
       {"--mesh", "dp_replicate=2", "--stage", "3"},
       {"--mesh", "dp_replicate=2,dp_shard=2"},
+      {"--mesh", "dp_shard=2,dp_shard=3", "--stage", "3"},
+      {"--mesh", "dp_replicate=2,dp_replicate=2"},
+      {"--mesh", ""},
+      {"--mesh", "dp_replicate=2,"},
+      {"--bf16", "maybe"},
+      {"--activation_checkpointing", "true", "--gradient_checkpointing", "false"},
+      {"--lr_scheduler_kwargs", "{bad"},
       {"--mesh", "dp_replicate=2,dp_shard=2", "--ranks", "2", "--stage", "3"},
       {"--stage", "4"},
       {"--packing", "yes"},
@@ -233,6 +315,61 @@ TEST(Command, RefusesWhatCannotBeMeant) {
   EXPECT_EQ(parse({"--rank", "2"}, &command, &err), CKPT_EINVAL);
   EXPECT_STREQ(err.message, "there is no option --rank (did you mean --ranks?)");
   ckpt_command_free(&command);
+}
+
+TEST(Command, SaysWhatATruthValueIs) {
+  ckpt_command command = {};
+  ckpt_error err = {};
+  EXPECT_EQ(parse({"--model", "m", "--data", "d", "-o", "o", "--bf16", "maybe"}, &command, &err), CKPT_EINVAL);
+  EXPECT_STREQ(err.message, "bf16 \"maybe\": it has to be true or false");
+  ckpt_command_free(&command);
+}
+
+// Names of one argument, and a flag that comes again: the last one wins.
+TEST(Command, ReadsAliases) {
+  for (const auto &words :
+       std::vector<std::vector<std::string>>{{"--activation_checkpointing"},
+                                             {"--activation-checkpointing", "true", "--gradient_checkpointing", "1"},
+                                             {"--no_gradient_checkpointing", "--gradient_checkpointing"}}) {
+    ckpt_command command = {};
+    ckpt_error err = {};
+    auto all = words;
+    all.insert(all.end(), {"--model", "m", "--data", "d", "-o", "o"});
+    EXPECT_EQ(parse(all, &command, &err), CKPT_OK) << err.message;
+    EXPECT_TRUE(command.arguments.gradient_checkpointing) << words[0];
+    ckpt_command_free(&command);
+  }
+}
+
+// true is the newest checkpoint and false is none, as a flag and in a file, and a flag wins.
+TEST(Command, ResumesAsTheTrainerIsAsked) {
+  const std::string file = testing::TempDir() + "resume_" + std::to_string(getpid()) + ".json";
+  const std::string yaml = file + ".yaml";
+  std::ofstream(file) << R"({"resume_from_checkpoint": true})";
+  std::ofstream(yaml) << "resume_from_checkpoint: False\n";
+  const std::pair<std::vector<std::string>, const char *> cases[] = {
+      {{"--resume_from_checkpoint", "true"}, "last"},
+      {{"--resume-from-checkpoint=True"}, "last"},
+      {{"--resume_from_checkpoint", "False"}, nullptr},
+      {{"--resume_from_checkpoint", "None"}, nullptr},
+      {{"--resume_from_checkpoint", "run/checkpoint-5"}, "run/checkpoint-5"},
+      {{"--args", file}, "last"},
+      {{"--args", yaml}, nullptr},
+      {{"--args", file, "--resume_from_checkpoint", "false"}, nullptr},
+      {{"--args", yaml, "--resume_from_checkpoint", "true"}, "last"},
+      {{"--args", file, "--resume", "run/checkpoint-5"}, "run/checkpoint-5"},
+  };
+  for (const auto &[words, wanted] : cases) {
+    ckpt_command command = {};
+    ckpt_error err = {};
+    auto all = words;
+    all.insert(all.end(), {"--model", "m", "--data", "d", "-o", "o"});
+    ASSERT_EQ(parse(all, &command, &err), CKPT_OK) << err.message;
+    EXPECT_STREQ(command.train.resume, wanted) << words.back();
+    ckpt_command_free(&command);
+  }
+  std::remove(file.c_str());
+  std::remove(yaml.c_str());
 }
 
 // A device that cannot be used is no wrong word: it fails when it is asked for.

@@ -659,6 +659,8 @@ TEST_F(Train, RefusesWhatItCannotDo) {
       {model + data + "-o " + at("x11") + " --load_best_model_at_end", 2, "the best needs eval_strategy"},
       {model + data + "-o " + at("x12") + " --fp16", 2, "fp16 true"},
       {model + "-o " + at("x13"), 2, "--data has to be given"},
+      {model + data + "-o " + at("x16") + " --lr_scheduler_kwargs '{bad'", 2, "it has to be a JSON object"},
+      {model + data + "-o " + at("x17") + " --lr_scheduler_kwargs '{\"power\": 2}'", 2, "power is not of linear"},
       {"--model " + at("nowhere") + " " + data + "-o " + at("x14"), 1, "nowhere"},
       {"--model " + at("") + " --init scratch " + data + "-o " + at("x15"), 1, "there is no config.json in it"},
   };
@@ -682,8 +684,8 @@ TEST_F(Train, ARankThatFailsEndsAll) {
 
 // No file may have more than 2 KiB: lines of the log that do not fit are left out whole, and training goes on.
 TEST_F(Train, ALogThatCannotBeWrittenIsSaid) {
-  const std::string script = "bash -c 'ulimit -f 2; trap \"\" XFSZ; exec " + binary_dir() + "/bin/ckpt-train --model " +
-                             data_folder + "llama --data " + data_folder + "rows.jsonl -o " + at("run") +
+  const std::string script = "bash -c 'ulimit -f 2; exec " + binary_dir() + "/bin/ckpt-train --model " + data_folder +
+                             "llama --data " + data_folder + "rows.jsonl -o " + at("run") +
                              " --max_steps 12 --quiet --save_strategy no' 2>" + at("stderr");
   const int status = std::system(script.c_str());
   EXPECT_EQ(WEXITSTATUS(status), 1);

@@ -58,6 +58,30 @@ TEST(ModelConfig, RopeIsRefusedByNameAndFactor) {
   }
 }
 
+// A value of another type is no default.
+TEST(ModelConfig, TypesAreRefusedByKey) {
+  const std::string llama = R"("model_type": "llama", )" + kLlama;
+  const std::pair<std::string, std::string> wrong[] = {
+      {llama + R"(, "rope_parameters": 5)", "rope_parameters is 5, which cannot be (an object)"},
+      {llama + R"(, "rope_parameters": ["llama3"])", "rope_parameters is [\"llama3\"], which cannot be (an object)"},
+      {llama + R"(, "rope_scaling": "llama3")", "rope_scaling is \"llama3\", which cannot be (an object)"},
+      {llama + R"(, "rope_parameters": {"rope_type": 3})", "rope_parameters.rope_type is 3, which cannot be (a text)"},
+      {llama + R"(, "rope_scaling": {"type": ["x"]})", "rope_scaling.type is [\"x\"], which cannot be (a text)"},
+      {llama + R"(, "hidden_act": 7)", "hidden_act is 7, which cannot be (a text)"},
+      {llama + R"(, "hidden_act": ["relu"])", "hidden_act is [\"relu\"], which cannot be (a text)"},
+      {kGpt2 + R"(, "activation_function": ["relu"])", "activation_function is [\"relu\"], which cannot be (a text)"},
+      {R"("model_type": 5, )" + kLlama, "model_type is 5, which cannot be (a text)"},
+      {R"("architectures": ["LlamaForCausalLM"], "model_type": ["x"], )" + kLlama,
+       "model_type is [\"x\"], which cannot be (a text)"},
+      {R"("architectures": "LlamaForCausalLM", )" + llama,
+       "architectures is \"LlamaForCausalLM\", which cannot be (a list of texts)"},
+      {R"("architectures": [1], )" + llama, "architectures.0 is 1, which cannot be (a text)"},
+  };
+  for (const auto &[config, message] : wrong) EXPECT_EQ(Refusal(config), message);
+  for (const char *none : {"\"rope_parameters\": null", "\"rope_scaling\": {}", "\"hidden_act\": null"})
+    EXPECT_EQ(Model("{" + llama + ", " + none + "}", true).status, CKPT_OK) << none;
+}
+
 TEST(ModelConfig, UnknownFamiliesAndActivationsAreNamed) {
   EXPECT_EQ(Refusal(R"("model_type": "gemma2")", CKPT_EUNSUPPORTED), "models of type 'gemma2' cannot be run yet");
   EXPECT_EQ(Refusal(R"("architectures": ["LlamaForSequenceClassification"], )" + kLlama, CKPT_EUNSUPPORTED),
