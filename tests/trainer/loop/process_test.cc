@@ -16,7 +16,7 @@ TEST_F(Process, SavesAndStopsWhenAskedBeforeItBegins) {
     const std::string script =
         "bash -c 'mkfifo " + fifo + "; " + binary_dir() + "/bin/ckpt-train --model " + data_folder + "llama --data " +
         data_folder + "rows.jsonl -o " + out + " --args " + fifo +
-        " --threads 1 --quiet & pid=$!; for i in {1..200}; do grep -q \"^SigCgt:.*[1-9a-f]\" /proc/$pid/status && "
+        " --threads 1 --quiet & pid=$!; for i in {1..200}; do grep -qE \"^SigCgt:.*[4-7c-f]...$\" /proc/$pid/status && "
         "grep -q ckpt-train /proc/$pid/comm && break; sleep 0.05; done; kill -" +
         signal + " $pid; timeout 20 bash -c \"echo {} > " + fifo + "\"; wait $pid'";
     const int status = std::system(script.c_str());
