@@ -351,6 +351,7 @@ ckpt_status ckpt_job_find_resumed(ckpt_job *job, ckpt_error *err) {
   CKPT_TRY(status);
   if (job->resumed == NULL) {
     job->start = (ckpt_progress_state){.best_metric = NAN};
+    job->recorded = (ckpt_recorded_run){.rows = NULL}; /* a new run, whatever the old one was */
     if (!is_auto)
       return ckpt_fail(err, CKPT_ENOTFOUND, o->output, NULL,
                        "there is no checkpoint to go on from (--resume auto starts anew then)");

@@ -18,7 +18,7 @@
 /* What run.json says of the run that goes on; NULL where it does not say. */
 typedef struct ckpt_recorded_run {
   const char *base_digest, *data_digest;
-  const char *rows;      /* ckpt_job_rows */
+  const char *rows;      /* as ckpt_job_rows has it */
   const char *arguments; /* JSON of those that decide the order of the data */
   bool is_of_model;      /* its model has the architecture of this one, and as many parameters */
 } ckpt_recorded_run;
@@ -117,8 +117,8 @@ ckpt_status ckpt_schedule_kwargs(ckpt_schedule *schedule, const char *text, cons
  * where its folder has none. */
 void ckpt_job_remember(ckpt_job *job, const json_t *run);
 void ckpt_job_remember_beside(ckpt_job *job, const char *checkpoint); /* as above */
-/* How rows of data become samples, in words; NULL: out of memory. */
-const char *ckpt_job_rows(const ckpt_job *job);
+/* How rows of data become samples, in words; out is returned. */
+const char *ckpt_job_rows(char out[64], const ckpt_job *job);
 /* EINVAL where the checkpoint is of a run with other data, or in another order, another model or adapter. */
 ckpt_status ckpt_job_check_resumed(const ckpt_job *job, ckpt_error *err);
 

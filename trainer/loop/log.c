@@ -206,6 +206,7 @@ static json_t *mesh_of(const ckpt_job *job) {
 
 ckpt_status ckpt_job_write_run(ckpt_job *job, ckpt_error *err) {
   if (job->resumed != NULL && job->checkpoints == NULL) (void)ckpt_job_read_run(job);
+  char rows[64];
   ckpt_arena arena;
   ckpt_arena_init(&arena, UINT64_C(16) << 20);
   const char *arguments = ckpt_arguments_json(job->arguments, &arena);
@@ -219,7 +220,7 @@ ckpt_status ckpt_job_write_run(ckpt_job *job, ckpt_error *err) {
   json_object_set_new(run, "data_digest", json_string(ckpt_dataset_digest(job->data)));
   json_object_set_new(run, "eval_data_digest",
                       job->eval_data == NULL ? json_null() : json_string(ckpt_dataset_digest(job->eval_data)));
-  json_object_set_new(run, "rows", json_string(ckpt_job_rows(job)));
+  json_object_set_new(run, "rows", json_string(ckpt_job_rows(rows, job)));
   json_object_set_new(run, "n_samples", json_integer((json_int_t)job->order.n_samples));
   json_object_set_new(run, "n_steps", json_integer((json_int_t)job->n_steps));
   json_object_set_new(run, "mesh", mesh_of(job));

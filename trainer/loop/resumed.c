@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "libckpt/base/error.h"
+#include "libckpt/base/text.h"
 #include "trainer/loop/job.h"
 
 /* ---- run.json ---------------------------------------------------------------------------------------------------- */
@@ -48,11 +49,12 @@ void ckpt_job_remember_beside(ckpt_job *job, const char *checkpoint) {
   json_decref(run);
 }
 
-const char *ckpt_job_rows(const ckpt_job *job) {
+const char *ckpt_job_rows(char out[64], const ckpt_job *job) {
   static const char *const packings[] = {
       [CKPT_PACKING_NONE] = "single", [CKPT_PACKING_DOCUMENT] = "document", [CKPT_PACKING_CONCAT] = "concat"};
-  return ckpt_arena_printf((ckpt_arena *)(uintptr_t)&job->arena, "%s, max_length %llu", packings[job->options->packing],
-                           (unsigned long long)job->options->max_length);
+  ckpt_c_snprintf(out, 64, "%s, max_length %llu", packings[job->options->packing],
+                  (unsigned long long)job->options->max_length);
+  return out;
 }
 
 /* ---- the data ---------------------------------------------------------------------------------------------------- */
@@ -80,8 +82,9 @@ static ckpt_status check_arguments(const ckpt_job *job, ckpt_error *err) {
 static ckpt_status check_data(const ckpt_job *job, ckpt_error *err) {
   const ckpt_progress_state *was = &job->start;
   const uint64_t batch = job->order.batch * job->order.accumulation * job->order.ranks;
-  const char *path = job->resumed->path, *digest = ckpt_dataset_digest(job->data), *rows = ckpt_job_rows(job);
-  CKPT_TRY_ALLOC(rows, err);
+  const char *path = job->resumed->path, *digest = ckpt_dataset_digest(job->data);
+  char now[64];
+  const char *rows = ckpt_job_rows(now, job);
   if (was->n_samples != job->order.n_samples)
     return ckpt_fail(err, CKPT_EINVAL, path, NULL, "its run had %llu rows of data, here are %llu",
                      (unsigned long long)was->n_samples, (unsigned long long)job->order.n_samples);

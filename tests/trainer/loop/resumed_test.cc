@@ -90,6 +90,18 @@ TEST_F(Resumed, OfAnAdapterOfAnotherBaseOrScaleIsRefused) {
   EXPECT_EQ(train("run", common_ + with + "--resume last").code, 0);
 }
 
+// Where nothing can be gone on from, a new run begins, of whatever base.
+TEST_F(Resumed, ANewRunAsksNothingOfTheOld) {
+  std::ofstream(at("lora.json")) << R"({"r": 2, "target_modules": ["q_proj"], "peft_type": "LORA"})";
+  const std::string with = "--lora " + at("lora.json") + " ";
+  ASSERT_EQ(train("run", common_ + with).code, 0);
+  for (const char *step : {"2", "4", "6"})
+    std::ofstream(at(std::string("run/checkpoint-") + step + "/.metadata")) << "";
+  ASSERT_EQ(train("other", "--max_steps 1 --quiet --save_strategy no").code, 0);
+  const Outcome done = run("--model " + at("other") + " " + rows() + with + common_ + "--resume auto -o " + at("run"));
+  EXPECT_EQ(done.code, 0) << done.text;
+}
+
 TEST_F(Resumed, WithAnotherSeedIsRefusedWhereItDrops) {
   const std::string drops = model_with("drops", "\"attention_dropout\": 0.0", "\"attention_dropout\": 0.1") + rows();
   ASSERT_EQ(run(drops + "-o " + at("run") + " --threads 1 --learning_rate 5e-3 " + common_).code, 0);
