@@ -91,6 +91,8 @@ void Compare(const std::string &path, const std::string &actual, const std::stri
 }
 
 TEST_P(Cases, GiveWhatTheyGave) {
+  if (is_sanitized() && std::string(GetParam()) == "quantize_presets")
+    GTEST_SKIP() << "hundreds of files: sanitizers see the same kernels in test_kernels, and presets in quantize";
   Folder folder;
   std::string base = std::string(CKPT_TESTS_DIR "/tools/cases/") + GetParam();
   Result result = RunShell(folder, {base + ".sh"});

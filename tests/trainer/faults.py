@@ -75,16 +75,17 @@ class Sweep:
         assert not left, f"{where}: {left} are left"
 
 
-    def full_disk(self, n):
-        """No space from the n-th reservation on. How many checkpoints were written; None: the disk never was full."""
+    def full_disk(self, n, formats):
+        """No space from the n-th reservation on; checkpoints in these formats. How many checkpoints were written; None: the disk never was full."""
         out, report = os.path.join(self.folder, "run"), os.path.join(self.folder, "report")
         shutil.rmtree(out, ignore_errors=True)
         environment = dict(os.environ, LD_PRELOAD=self.fault, CKPT_FAULT=f"fallocate:{n}:forever", CKPT_FAULT_REPORT=report)
-        done = subprocess.run([*self.command, "-o", out], env=environment, capture_output=True, text=True, timeout=60)
+        done = subprocess.run([*self.command, "-o", out, "--save-format", formats], env=environment, capture_output=True,
+                              text=True, timeout=60)
         with open(report, encoding="utf-8") as file:
             if not file.read().startswith("hit"):
                 return None
-        where = f"disk full from reservation {n}: exit {done.returncode}: {done.stderr}"
+        where = f"{formats}, disk full from reservation {n}: exit {done.returncode}: {done.stderr}"
         kept = sorted(name for name in os.listdir(out) if name.startswith("checkpoint-"))
         assert done.returncode == 1 and "No space left on device" in done.stderr, where
         assert ("is not written, training goes on" in done.stderr) == ("checkpoint-6" not in kept), where
@@ -102,19 +103,20 @@ def main():
     generator = random.Random(seed)
     folder = tempfile.mkdtemp(prefix="ckpt-train-faults-")
     sweep = Sweep(train, fault, data, folder)
-    for what, most in (("killrename", 1), ("kill", 120), ("rename", 1), ("fsync", 3), ("write", 30), ("open", 6), ("read", 20), ("alloc", 40)):
+    for what, most in (("killrename", 1), ("kill", 160), ("rename", 1), ("fsync", 6), ("write", 45), ("open", 6), ("read", 20), ("alloc", 90)):
         n, count = 1, 0
         while sweep.once(what, n):
             count += 1
             n += 1 if "--full" in sys.argv else generator.randint(1, 2 * most - 1)
         print(f"{what}: {count} of {n} calls")
         assert count > 0, f"no {what} was reached"
-    kept, n = [], 1
-    while (n_kept := sweep.full_disk(n)) is not None:
-        kept.append(n_kept)
-        n += 1 if "--full" in sys.argv else 3
-    print("disk full: checkpoints kept", kept)
-    assert kept[0] == 0 and kept == sorted(kept) and kept[-1] > 1, kept
+    for formats, step in (("dcp", 3), ("dcp,torch", 4)):
+        kept, n = [], 1
+        while (n_kept := sweep.full_disk(n, formats)) is not None:
+            kept.append(n_kept)
+            n += 1 if "--full" in sys.argv else step
+        print(f"disk full, {formats}: checkpoints kept", kept)
+        assert kept[0] == 0 and kept == sorted(kept) and kept[-1] > 1, kept
     shutil.rmtree(folder)
 
 

@@ -17,6 +17,11 @@ try ppl f32.gguf --against $model -f $text --ctx 64 --chunks 9 --max-kl 1e-6 --m
 try ppl q8.gguf --against $model -f $text --ctx 64 --chunks 9 --max-kl 1e-9 --max-ppl 1000
 code ppl f32.gguf --against $model -f $text --ctx 64 --chunks 9 --max-kl 1e-6
 code ppl q8.gguf --against $model -f $text --ctx 64 --chunks 9 --max-kl 1e-9
+# every family that runs, against its own GGUF
+for family in gpt2 llama-scaled mistral qwen2; do
+  ckpt convert $DATA/dialect/$family -o $family.gguf --dtype f32 --quiet > /dev/null 2>&1
+  code ppl $family.gguf --against $DATA/dialect/$family -f $text --ctx 64 --chunks 3 --max-kl 1e-9 --min-top1 1 --max-ppl-increase 1e-6
+done
 code ppl q8.gguf --against $model -f $text --ctx 64 --chunks 1 --max-kl 1 # one window passes nothing
 code ppl q8.gguf -f $text --ctx 64 --scoring hf --stride 32 --max-ppl 1000
 printf '{"text":"The cat \\u00e9"}\n{"id":1,"text":"sat."}\n' > two.jsonl
