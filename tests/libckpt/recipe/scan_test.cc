@@ -11,6 +11,8 @@
 #include <sstream>
 #include <string>
 
+#include "tests/build.h"
+
 extern "C" {
 #include "libckpt/codec/zip/write.h"
 #include "libckpt/recipe/scan/scan.h"
