@@ -208,15 +208,16 @@ static ckpt_status load_best(ckpt_rank *r, ckpt_error *err) {
   const unsigned long long best = r->state.best_step, saved = r->state.best_saved;
   char path[PATH_MAX];
   ckpt_index *index = NULL;
-  if (best != saved && r->groups.all->rank == 0 && saved == 0)
+  path_of(path, r->job, "checkpoint-", saved);
+  const bool is_there = saved != 0 && access(path, F_OK) == 0, is_first = r->groups.all->rank == 0;
+  if (!is_there && is_first)
     ckpt_job_report(r->job, CKPT_REPORT_WARNING,
                     "the best evaluation, of step %llu, has no checkpoint: the last weights stay", best);
-  else if (best != saved && r->groups.all->rank == 0)
+  else if (best != saved && is_first)
     ckpt_job_report(r->job, CKPT_REPORT_WARNING,
                     "the best evaluation, of step %llu, has no checkpoint: the weights are those of step %llu", best,
                     saved);
-  if (saved == 0) return CKPT_OK;
-  path_of(path, r->job, "checkpoint-", saved);
+  if (!is_there) return CKPT_OK;
   CKPT_TRY(ckpt_open_checkpoint(&index, path, err));
   const ckpt_status status = ckpt_state_load_weights(r->sharded, index, err);
   ckpt_index_free(index);
