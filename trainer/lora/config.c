@@ -287,17 +287,12 @@ static ckpt_status check_modules(bool *unties, const ckpt_lora *l, const json_t 
   return CKPT_OK;
 }
 
-/* Every name of modules_to_save is one of the model's. */
+/* Some name of modules_to_save is one of the model's: a list may serve several families, as target_modules may. */
 static ckpt_status check_saved(const ckpt_lora *l, const json_t *saved, const char *path, ckpt_error *err) {
-  for (size_t k = 0; k < json_array_size(saved); k++) {
-    bool is_there = false;
-    json_t *one = json_pack("[O]", json_array_get(saved, k));
-    for (uint32_t i = 0; i < l->base->n_parameters && !is_there; i++)
-      is_there = is_whole(one, l->base->parameters[i].name);
-    json_decref(one);
-    if (!is_there) return wrong(path, "modules_to_save", json_array_get(saved, k), "the model has no such module", err);
-  }
-  return CKPT_OK;
+  bool is_some = json_array_size(saved) == 0;
+  for (uint32_t i = 0; i < l->base->n_parameters && !is_some; i++)
+    is_some = is_whole(saved, l->base->parameters[i].name);
+  return is_some ? CKPT_OK : wrong(path, "modules_to_save", saved, "the model has no such module", err);
 }
 
 static ckpt_status add_all(ckpt_lora *l, const json_t *config, const char *path, ckpt_error *err) {

@@ -27,7 +27,7 @@ TEST_F(Lora, KeysThatPeftDoesNotKnowAreRefused) {
       {R"({"target_modules": 3})", "target_modules 3"},
       {R"({"task_type": "SEQ_CLS"})", "task_type \"SEQ_CLS\": it has to be CAUSAL_LM"},
       {R"({"ensure_weight_tying": true})", "ensure_weight_tying true: it is not there yet"},
-      {R"({"modules_to_save": ["nope"]})", "modules_to_save \"nope\": the model has no such module"},
+      {R"({"modules_to_save": ["nope"]})", "modules_to_save [\"nope\"]: the model has no such module"},
       {R"({"target_modules": ["q_proj", "embed_tokens"]})", "adapters of embeddings are not trained"},
       {R"+({"target_modules": ".*(q_proj|embed_tokens)"})+", "adapters of embeddings are not trained"}};
   for (const auto &[config, message] : wrong) {
@@ -35,6 +35,7 @@ TEST_F(Lora, KeysThatPeftDoesNotKnowAreRefused) {
     EXPECT_NE(done.code, 0) << config;
     EXPECT_NE(done.text.find(message), std::string::npos) << config << "\n" << done.text;
   }
+  EXPECT_EQ(with(R"({"modules_to_save": ["nope", "lm_head"]})").code, 0);
   EXPECT_EQ(with(R"({"a_key_of_a_later_peft": null, "another": false, "peft_version": "0.99"})").code, 0);
 }
 
