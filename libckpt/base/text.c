@@ -85,6 +85,11 @@ int ckpt_c_snprintf(char *out, size_t n, const char *format, ...) {
   return n_text;
 }
 
+bool ckpt_text_is_one_of(const char *text, const char *const *words) {
+  while (*words != NULL && strcmp(*words, text) != 0) words++;
+  return *words != NULL;
+}
+
 const char *ckpt_path_name(const char *path) {
   const char *slash = strrchr(path, '/');
   return slash == NULL ? path : slash + 1;

@@ -18,6 +18,9 @@ bool ckpt_text_ends(const char *text, const char *ending);
 /* Whether a name of n_name bytes ends with this suffix, in either case, and begins before it. */
 bool ckpt_text_ends_in(const char *name, size_t n_name, const char *suffix);
 
+/* Whether text is one of some words; NULL ends them. */
+bool ckpt_text_is_one_of(const char *text, const char *const *words);
+
 /* What follows the last slash of a path. */
 const char *ckpt_path_name(const char *path);
 

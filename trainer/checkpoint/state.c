@@ -262,7 +262,7 @@ static ckpt_status fill(ckpt_index *index, const ckpt_state_parts *p, ckpt_error
   const uint32_t first = ckpt_source_count(index->source) - p->n_carried;
   for (uint32_t i = 0; i < p->n_carried; i++)
     CKPT_TRY(ckpt_index_add_side_file(index, p->carried[i].name, first + i, p->carried[i].n_bytes, err));
-  for (uint32_t i = 0; i < index->n_side_files; i++) /* which is written with the dtype of what is beside it */
+  for (uint32_t i = 0; i < index->n_side_files; i++) /* its dtype becomes that of the weights */
     if (strcmp(index->side_files[i].name, "config.json") == 0)
       index->side_files[i].text = p->carried[index->side_files[i].file - first].bytes;
   index->step = (int64_t)p->progress->step;

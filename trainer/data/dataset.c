@@ -34,6 +34,7 @@ struct ckpt_dataset {
   ckpt_packing packing;
   uint64_t max_length; /* of blocks, and what rows are cut to */
   uint64_t longest;    /* no row has more tokens, as far as its line shows */
+  bool measures;       /* as the options have it */
   data_file *files;
   uint32_t n_files;
   uint64_t *rows;   /* where each line begins; of tokens: 0 */
@@ -58,7 +59,7 @@ static ckpt_status add_file(ckpt_dataset *d, const char *path, ckpt_error *err) 
   CKPT_TRY_ALLOC(file->path, err);
   struct stat about;
   if (file->fd < 0 || fstat(file->fd, &about) != 0) return ckpt_fail_errno(err, path, "it cannot be opened");
-  if (!S_ISREG(about.st_mode)) return ckpt_fail(err, CKPT_EFORMAT, path, NULL, "it is no file");
+  if (!S_ISREG(about.st_mode)) return ckpt_fail(err, CKPT_EFORMAT, path, NULL, "it is not a regular file");
   file->n_bytes = (uint64_t)about.st_size;
   const bool is_text = ckpt_text_ends(path, ".txt"), is_tokens = ckpt_text_ends(path, ".bin");
   file->kind = is_text ? FILE_TEXT : is_tokens ? FILE_TOKENS : FILE_JSONL;
@@ -117,12 +118,14 @@ static void scan_string(line_scan *s, char c) {
   s->is_string = !ends;
 }
 
+static bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
+
 static void scan(line_scan *s, const char *key, char c) {
   if (s->is_string) {
     scan_string(s, c);
     return;
   }
-  if (c == ' ' || c == '\t' || c == '\r' || c == '\n') return;
+  if (is_blank(c)) return;
   s->is_filled = true;
   s->has_ids = s->has_ids || (s->is_key && c == ':');
   s->is_key = false;
@@ -142,6 +145,12 @@ static ckpt_status add_line(ckpt_dataset *d, const data_file *file, uint64_t beg
   return add_row(d, begin, err);
 }
 
+/* More bytes of a line: all of them, or those up to the first that is not blank. */
+static void look(line_scan *s, const ckpt_dataset *d, const char *bytes, size_t n) {
+  for (size_t i = 0; d->measures && i < n; i++) scan(s, d->rules.columns.input_ids, bytes[i]);
+  for (size_t i = 0; !s->is_filled && i < n; i++) s->is_filled = !is_blank(bytes[i]);
+}
+
 /* Lines of text; of JSONL those that are not blank. */
 static ckpt_status index_lines(ckpt_dataset *d, data_file *file, char *window, ckpt_error *err) {
   uint64_t begin = 0;
@@ -150,11 +159,14 @@ static ckpt_status index_lines(ckpt_dataset *d, data_file *file, char *window, c
     const size_t n = file->n_bytes - at < WINDOW ? (size_t)(file->n_bytes - at) : WINDOW;
     CKPT_TRY(read_exactly(file, at, window, n, err));
     CKPT_TRY(ckpt_hasher_add(d->hash, window, n, err));
-    for (size_t i = 0; i < n; i++) {
-      if (file->kind == FILE_JSONL) scan(&s, d->rules.columns.input_ids, window[i]);
-      if (window[i] != '\n') continue;
+    for (size_t i = 0; i < n;) {
+      const char *end = memchr(window + i, '\n', n - i);
+      const size_t n_line = end == NULL ? n - i : (size_t)(end - (window + i));
+      if (file->kind == FILE_JSONL) look(&s, d, window + i, n_line);
+      i += n_line + (end != NULL);
+      if (end == NULL) break;
       CKPT_TRY(add_line(d, file, begin, &s, err));
-      begin = at + i + 1;
+      begin = at + i;
       s = (line_scan){0};
     }
   }
@@ -443,6 +455,7 @@ static ckpt_status open_all(ckpt_dataset *d, const ckpt_dataset_options *o, ckpt
   d->packing = o->packing;
   d->dtype = o->dtype;
   d->is_blocks = o->packing != CKPT_PACKING_NONE;
+  d->measures = o->measures;
   d->max_length = o->max_length != 0 ? o->max_length : o->max_positions;
   if (d->max_length > o->max_positions)
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "--max_length %" PRIu64 ": the model has %" PRIu64 " positions",

@@ -27,6 +27,7 @@ typedef struct ckpt_dataset_options {
   uint64_t max_length;              /* text and rows are cut there, blocks have it; 0: max_positions */
   ckpt_packing packing;
   ckpt_dtype dtype; /* of .bin without a header: U16 (NONE too) or U32 */
+  bool measures;    /* ckpt_dataset_max_length finds the longest row of ids, for which opening looks at each byte */
 } ckpt_dataset_options;
 
 typedef struct ckpt_dataset ckpt_dataset;
@@ -37,8 +38,8 @@ ckpt_status ckpt_dataset_open(ckpt_dataset **out, const ckpt_dataset_options *op
 void ckpt_dataset_free(ckpt_dataset *dataset); /* NULL is fine */
 
 uint64_t ckpt_dataset_count(const ckpt_dataset *dataset); /* samples */
-uint64_t ckpt_dataset_max_length(
-    const ckpt_dataset *dataset); /* no sample is longer: of ids and blocks, the longest has it */
+/* No sample is longer. Of blocks, and of ids where it measures, the longest has this length. */
+uint64_t ckpt_dataset_max_length(const ckpt_dataset *dataset);
 /* "sha256:..." of all that was read to make the index (of binary files: their sizes and ends). */
 const char *ckpt_dataset_digest(const ckpt_dataset *dataset);
 

@@ -115,7 +115,8 @@ ckpt_status ckpt_sequences_read(ckpt_sequences *out, const char *bin, uint64_t n
   CKPT_TRY_ALLOC(file, err);
   uint64_t n_documents = 0;
   ckpt_status status = fstat(fd, &about) != 0 ? ckpt_fail_errno(err, path, "it cannot be read") : CKPT_OK;
-  if (status == CKPT_OK && !S_ISREG(about.st_mode)) status = ckpt_fail(err, CKPT_EFORMAT, path, NULL, "it is no file");
+  if (status == CKPT_OK && !S_ISREG(about.st_mode))
+    status = ckpt_fail(err, CKPT_EFORMAT, path, NULL, "it is not a regular file");
   if (status == CKPT_OK) status = read_header(out, &n_documents, file, path, (uint64_t)about.st_size, err);
   if (status == CKPT_OK) status = read_sequences(out, file, path, n_bytes, err);
   if (status == CKPT_OK) status = check_documents(out, n_documents, file, path, err);

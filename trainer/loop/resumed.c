@@ -106,26 +106,30 @@ static ckpt_status check_data(const ckpt_job *job, ckpt_error *err) {
 
 /* ---- the model --------------------------------------------------------------------------------------------------- */
 
-/* What says nothing of what the model computes. */
-static bool is_aside(const char *key) {
-  static const char *const keys[] = {
-      "transformers_version", "_name_or_path", "dtype",          "torch_dtype",       "use_cache",
-      "peft_version",         "lora_dropout",  "inference_mode", "init_lora_weights", "base_model_name_or_path"};
-  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-    if (strcmp(keys[i], key) == 0) return true;
-  return false;
-}
+/* Keys that say nothing of what the model computes. */
+static const char *const aside[] = {"transformers_version",
+                                    "_name_or_path",
+                                    "dtype",
+                                    "torch_dtype",
+                                    "use_cache",
+                                    "peft_version",
+                                    "lora_dropout",
+                                    "inference_mode",
+                                    "init_lora_weights",
+                                    "base_model_name_or_path",
+                                    NULL};
 
-/* The first key whose values differ; NULL: there is none. */
+/* Returns the first key whose values differ, or NULL. */
 static const char *find_difference(json_t *was, json_t *now) {
   const char *key;
   json_t *value;
   json_object_foreach(was, key, value) {
     const json_t *other = json_object_get(now, key);
-    if (!is_aside(key) && (other == NULL ? !json_is_null(value) : !json_equal(value, other))) return key;
+    if (!ckpt_text_is_one_of(key, aside) && (other == NULL ? !json_is_null(value) : !json_equal(value, other)))
+      return key;
   }
-  json_object_foreach(
-      now, key, value) if (!is_aside(key) && json_object_get(was, key) == NULL && !json_is_null(value)) return key;
+  json_object_foreach(now, key, value) if (!ckpt_text_is_one_of(key, aside) && json_object_get(was, key) == NULL &&
+                                           !json_is_null(value)) return key;
   return NULL;
 }
 

@@ -27,10 +27,8 @@ static ckpt_status carry(ckpt_job *job, const char *name, const char *bytes, uin
 
 /* What a run writes beside its model is that run's, and no part of the model that the next one begins with. */
 static bool is_of_a_run(const char *name) {
-  static const char *const names[] = {"run.json", "log.jsonl", "train_results.json"};
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-    if (strcmp(name, names[i]) == 0) return true;
-  return false;
+  static const char *const names[] = {"run.json", "log.jsonl", "train_results.json", NULL};
+  return ckpt_text_is_one_of(name, names);
 }
 
 static ckpt_status carry_from_index(ckpt_job *job, ckpt_index *index, ckpt_error *err) {
@@ -175,6 +173,7 @@ static ckpt_status open_data(ckpt_job *job, ckpt_error *err) {
                                   .max_positions = job->model->max_positions,
                                   .max_length = o->max_length,
                                   .packing = o->packing,
+                                  .measures = o->plan,
                                   .dtype = o->data_dtype};
   CKPT_TRY(ckpt_dataset_open(&job->data, &options, err));
   if (o->eval_data == NULL) return CKPT_OK;

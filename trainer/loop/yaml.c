@@ -28,21 +28,15 @@ static bool is_octal(const char *text) {
   return text[0] == '0' && text[1] != '\0' && strspn(text, "0123456789_") == strlen(text);
 }
 
-static bool is_one_of(const char *text, const char *const *words) {
-  for (; *words != NULL; words++)
-    if (strcmp(text, *words) == 0) return true;
-  return false;
-}
-
 /* Truth values and null as PyYAML has them (YAML 1.1), and Python's None. NULL: out of memory, or no UTF-8. */
 static json_t *scalar(const char *text, bool is_plain) {
   static const char *const nulls[] = {"", "~", "null", "Null", "NULL", "None", NULL};
   static const char *const trues[] = {"true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON", NULL};
   static const char *const falses[] = {"false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF", NULL};
   if (!is_plain) return json_string(text);
-  if (is_one_of(text, nulls)) return json_null();
-  if (is_one_of(text, trues)) return json_true();
-  if (is_one_of(text, falses)) return json_false();
+  if (ckpt_text_is_one_of(text, nulls)) return json_null();
+  if (ckpt_text_is_one_of(text, trues)) return json_true();
+  if (ckpt_text_is_one_of(text, falses)) return json_false();
   if (strspn(text, "+-0123456789.eE_") != strlen(text) || strpbrk(text, "0123456789") == NULL) return json_string(text);
   char *end;
   errno = 0;

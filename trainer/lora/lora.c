@@ -70,7 +70,7 @@ void ckpt_lora_initialize(const ckpt_lora *l, float *flat, const float *base, ui
   }
 }
 
-/* The parameter of the base that a tensor `base_model.model.MODULE.base_layer.REST` is a copy of; NULL: it is none. */
+/* Returns the parameter of the base that the tensor `base_model.model.MODULE.base_layer.REST` copies, or NULL. */
 static const ckpt_parameter *copied(const ckpt_lora *l, const char *name) {
   static const char before[] = "base_model.model.", within[] = ".base_layer.";
   const char *at = strstr(name, within);

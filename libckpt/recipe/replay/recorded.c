@@ -323,14 +323,21 @@ static ckpt_status add_options(const recorded *r, field_list *list, ckpt_option_
   return CKPT_OK;
 }
 
+/* The object `what`, which has the options of a place behind one field of its own. */
+static ckpt_status read_place(recorded *r, ckpt_json *json, const char *what, field first, ckpt_option_place kind,
+                              void *place, ckpt_error *err) {
+  field_list list = {.items = {first}, .n = 1};
+  CKPT_TRY(add_options(r, &list, kind, place, NULL, err));
+  list.items[list.n++] = (field){NULL, refuse_option, NULL, false};
+  CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_OBJECT, what, err));
+  return ckpt_recorded_fields(r, json, list.items, list.n, err);
+}
+
 static ckpt_status read_quantize(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
   (void)into;
-  field_list list = {.items = {{"presets", read_presets, NULL, false}}, .n = 1};
-  CKPT_TRY(add_options(r, &list, CKPT_PLACE_QUANTIZE, &r->quantize, NULL, err));
-  list.items[list.n++] = (field){NULL, refuse_option, NULL, false};
-  CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_OBJECT, "quantize", err));
   r->request.quantize = &r->quantize;
-  return ckpt_recorded_fields(r, json, list.items, list.n, err);
+  const field presets = {"presets", read_presets, NULL, false};
+  return read_place(r, json, "quantize", presets, CKPT_PLACE_QUANTIZE, &r->quantize, err);
 }
 
 /* The formulas, those of this version: others would give other values. */
@@ -349,24 +356,17 @@ static ckpt_status read_rules(recorded *r, ckpt_json *json, void *into, ckpt_err
 
 static ckpt_status read_merge(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
   (void)into;
-  rules here = {"merged", CKPT_MERGE_RULES};
-  field_list list = {.items = {{"rules", read_rules, &here, false}}, .n = 1};
-  CKPT_TRY(add_options(r, &list, CKPT_PLACE_ADAPTER, &r->merge, NULL, err));
-  list.items[list.n++] = (field){NULL, refuse_option, NULL, false};
-  CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_OBJECT, "merge", err));
   r->merges = true;
-  return ckpt_recorded_fields(r, json, list.items, list.n, err);
+  rules here = {"merged", CKPT_MERGE_RULES};
+  return read_place(r, json, "merge", (field){"rules", read_rules, &here, false}, CKPT_PLACE_ADAPTER, &r->merge, err);
 }
 
 static ckpt_status read_extract(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
   (void)into;
-  rules here = {"extracted", CKPT_EXTRACT_RULES};
-  field_list list = {.items = {{"rules", read_rules, &here, false}}, .n = 1};
-  CKPT_TRY(add_options(r, &list, CKPT_PLACE_EXTRACT, &r->extract, NULL, err));
-  list.items[list.n++] = (field){NULL, refuse_option, NULL, false};
-  CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_OBJECT, "extract", err));
   r->extracts = true;
-  return ckpt_recorded_fields(r, json, list.items, list.n, err);
+  rules here = {"extracted", CKPT_EXTRACT_RULES};
+  return read_place(r, json, "extract", (field){"rules", read_rules, &here, false}, CKPT_PLACE_EXTRACT, &r->extract,
+                    err);
 }
 
 static ckpt_status read_options(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {

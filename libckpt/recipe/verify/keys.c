@@ -7,6 +7,7 @@
 
 #include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
+#include "libckpt/base/text.h"
 
 enum { MAX_ENTRIES = 10000, MAX_KEY = 128 }; /* of an object: each is looked up from the first */
 
@@ -69,11 +70,6 @@ static ckpt_status refuse(checker *c, const char *key, const char *wanted, ckpt_
                            key, shown[0] == '\0' ? "missing" : shown, wanted);
 }
 
-static bool is_one_of(const char *text, const char *const *words) {
-  while (*words != NULL && strcmp(*words, text) != 0) words++;
-  return *words != NULL;
-}
-
 /* ---- keys by their types ----------------------------------------------------------------------------------------- */
 
 /* Activations without parameters, and what summaries are. */
@@ -100,7 +96,7 @@ static bool is_known_word(const char *key, const char *word) {
                                             "tanh",
                                             NULL};
   static const char *const summaries[] = {"last", "first", "mean", "cls_index", NULL};
-  return is_one_of(word, strcmp(key, "summary_type") == 0 ? summaries : activations);
+  return ckpt_text_is_one_of(word, strcmp(key, "summary_type") == 0 ? summaries : activations);
 }
 
 static uint32_t type_of(ckpt_config_kind kind) {
@@ -167,7 +163,7 @@ static ckpt_status check_dtype(checker *c, const char *key, ckpt_error *err) {
   const bool is_second = strcmp(key, "torch_dtype") == 0 && ckpt_config_has(c->config, "dtype");
   if (kind == CKPT_CONFIG_NULL || is_second) return CKPT_OK;
   if (kind != CKPT_CONFIG_TEXT) return refuse(c, key, "a dtype of torch", err);
-  if (ckpt_config_text(c->config, key, &name) && is_one_of(name, floats)) return CKPT_OK;
+  if (ckpt_config_text(c->config, key, &name) && ckpt_text_is_one_of(name, floats)) return CKPT_OK;
   if (!ckpt_config_text(c->config, key, &name) || ckpt_dtype_parse(name) == CKPT_DTYPE_NONE)
     return refuse(c, key, "a dtype of torch", err);
   leave_unproven(c, key);
@@ -223,7 +219,7 @@ static ckpt_status check_layer_types(checker *c, const char *key, ckpt_error *er
     return refuse(c, key, "one of each layer", err);
   for (size_t i = 0; i < n; i++) {
     if (!ckpt_config_item(c->config, key, i, &type)) return refuse(c, key, "texts", err);
-    if (!is_one_of(type, known)) leave_unproven(c, key);
+    if (!ckpt_text_is_one_of(type, known)) leave_unproven(c, key);
   }
   return CKPT_OK;
 }
@@ -261,7 +257,7 @@ static void check_rope_entries(checker *c, const char *key) {
   for (size_t i = 0; i < n && n <= MAX_ENTRIES; i++) {
     (void)ckpt_config_kind_at(c->config, key, i, &name);
     if (strcmp(name, "rope_type") == 0 || strcmp(name, "type") == 0) continue;
-    if (!is_one_of(name, numbers) || snprintf(whole, sizeof whole, "%s.%s", key, name) >= (int)sizeof whole ||
+    if (!ckpt_text_is_one_of(name, numbers) || snprintf(whole, sizeof whole, "%s.%s", key, name) >= (int)sizeof whole ||
         !ckpt_config_number(c->config, whole, &value) || !(value > 0) || !is_share(c, whole))
       leave_unproven(c, key);
   }

@@ -85,6 +85,7 @@ class Data : public testing::Test {
     options.vocabulary = 100;
     options.max_positions = 16;
     options.max_length = max_length;
+    options.measures = true;
     options.packing = packing;
     options.dtype = dtype;
     ckpt_dataset_free(data_);
@@ -418,7 +419,7 @@ TEST_F(Data, AFifoIsNoFile) {
   const auto jsonl = folder_ + "f.jsonl", bin = write("a.bin", std::string(8, '\1')), index = folder_ + "a.idx";
   for (const auto &path : {jsonl, index}) ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
   EXPECT_EQ(open({jsonl}), CKPT_EFORMAT);
-  EXPECT_STREQ(err_.message, "it is no file");
+  EXPECT_STREQ(err_.message, "it is not a regular file");
   EXPECT_EQ(open({bin}), CKPT_EFORMAT);
   EXPECT_EQ(std::string(err_.file), index) << err_.message;
 }
