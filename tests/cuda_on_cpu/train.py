@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """ckpt-train with --device cuda gives the CPU's curve within 1e-5, saves what either goes on from, and trains adapters.
 
-    train.py CKPT_TRAIN DATA [MODEL]      curves of this model alone
+    train.py CKPT_TRAIN DATA
 
 On the emulated device in `./dev test`, on a real one in `./dev gpu`.
 """
@@ -60,8 +60,6 @@ def curves(folder):
         "qwen2-lora": ["qwen2", "--lora", adapter],
     }
     for name, words in cases.items():
-        if name not in (sys.argv[3:] or cases):
-            continue
         outs = [os.path.join(folder, f"{name}-{device}") for device in ("cpu", "cuda")]
         for out, device in zip(outs, ("cpu", "cuda")):
             run(out, device, *words, "--max_steps", 3, "--save_strategy", "no")
