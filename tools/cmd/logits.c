@@ -12,6 +12,7 @@
 #include "libckpt/plan/plan.h"
 #include "tools/report/input.h"
 #include "tools/report/job.h"
+#include "tools/report/model.h"
 #include "tools/report/report.h"
 #include "tools/report/text_files.h"
 #include "trainer/evaluation/runner.h"
@@ -83,6 +84,19 @@ static ckpt_status read_list(sequences *s, ckpt_json *json, ckpt_error *err) {
   }
 }
 
+/* Every id of a sequence is run. */
+static ckpt_status check_mask(ckpt_json *json, ckpt_error *err) {
+  ckpt_json_token token;
+  CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_ARRAY, "attention_mask", err));
+  for (;;) {
+    uint64_t is_seen;
+    CKPT_TRY(ckpt_json_next(json, &token, err));
+    if (token == CKPT_JSON_ARRAY_END) return CKPT_OK;
+    if (token != CKPT_JSON_NUMBER || !ckpt_json_u64(json, &is_seen) || is_seen != 1)
+      return ckpt_json_fail(json, err, "attention_mask hides ids: leave them out of input_ids");
+  }
+}
+
 static ckpt_status read_line(sequences *s, const char *line, size_t n_bytes, const char *path, ckpt_error *err) {
   ckpt_json *json = NULL;
   ckpt_json_token token;
@@ -96,6 +110,8 @@ static ckpt_status read_line(sequences *s, const char *line, size_t n_bytes, con
     if (!has_ids && strcmp(ckpt_json_text(json, NULL), "input_ids") == 0) {
       CKPT_TRY_GOTO(read_list(s, json, err));
       has_ids = true;
+    } else if (strcmp(ckpt_json_text(json, NULL), "attention_mask") == 0) {
+      CKPT_TRY_GOTO(check_mask(json, err));
     } else {
       CKPT_TRY_GOTO(ckpt_json_skip(json, err));
     }
@@ -158,9 +174,10 @@ static ckpt_runner_options runner_options(const logits *l, const ckpt_args *args
                                .like = l->input.like};
 }
 
-static ckpt_status make_model(logits *l, ckpt_error *err) {
+static ckpt_status make_model(logits *l, const ckpt_args *args, ckpt_error *err) {
   const ckpt_model_options model_options = {.struct_size = sizeof model_options};
   CKPT_TRY(ckpt_model_open(&l->model, l->input.index, l->input.like, &model_options, err));
+  ckpt_report_unused(args, l->input.index, l->model);
   if (l->sequences.longest > l->model->max_positions)
     return ckpt_fail(err, CKPT_EINVAL, l->input.index->path, NULL,
                      "a sequence of %zu ids, the model has %" PRIu64 " positions", l->sequences.longest,
@@ -303,7 +320,7 @@ static ckpt_status run_all(logits *l, ckpt_args *args, ckpt_error *err) {
   CKPT_TRY(read_sequences(&l->sequences, args, err));
   CKPT_TRY(ckpt_input_open(&l->input, args, 0, err));
   ckpt_input_print_notes(args, &l->input);
-  CKPT_TRY(make_model(l, err));
+  CKPT_TRY(make_model(l, args, err));
   if (ckpt_args_has(args, "plan")) return print_plan(l, args, err);
   CKPT_TRY(load_and_run(l, args, err));
   print_result(l, args);

@@ -12,6 +12,7 @@
 #include "tools/cli/text.h"
 #include "tools/report/input.h"
 #include "tools/report/job.h"
+#include "tools/report/model.h"
 #include "tools/report/report.h"
 #include "tools/report/text_files.h"
 #include "trainer/evaluation/perplexity.h"
@@ -85,7 +86,11 @@ static ckpt_status read_gates(job *j, ckpt_error *err) {
     add_gate(j, "max_ppl_increase", share, false);
   }
   if (ckpt_args_has(args, "max-kl")) add_gate(j, "max_kl", ckpt_args_number(args, "max-kl", 0), false);
-  if (ckpt_args_has(args, "min-top1")) add_gate(j, "min_top1", ckpt_args_number(args, "min-top1", 0), true);
+  if (ckpt_args_has(args, "min-top1")) {
+    CKPT_TRY(read_share(&share, args, "min-top1", err));
+    if (share > 1) return ckpt_args_fail(args, err, "--min-top1 is a share: at most 1, or 100%%, not %g", share);
+    add_gate(j, "min_top1", share, true);
+  }
   if (ckpt_args_has(args, "strict") && j->n_gates == 0) return ckpt_args_fail(args, err, "--strict without a gate");
   return CKPT_OK;
 }
@@ -101,8 +106,13 @@ static void fill_gates(job *j) {
   }
 }
 
-/* What is no number, or comes from one window, never passes. */
-static bool is_measured(const job *j) { return j->result.is_finite && j->result.n_windows >= 2; }
+/* Why nothing passes: what is no number, or comes from one window, never does. NULL: it may. */
+static const char *why_unmeasured(const job *j) {
+  if (!j->result.is_finite) return "a probability is no number above 0: nothing passes";
+  return j->result.n_windows < 2 ? "one window is not enough: nothing passes (more text, or a shorter --ctx)" : NULL;
+}
+
+static bool is_measured(const job *j) { return why_unmeasured(j) == NULL; }
 
 static bool passes(const job *j, const gate *g) {
   return is_measured(j) && (g->is_least ? g->value >= g->limit : g->value <= g->limit);
@@ -110,10 +120,10 @@ static bool passes(const job *j, const gate *g) {
 
 static bool is_inconclusive(const gate *g) { return !(fabs(g->value - g->limit) >= 2 * g->error); }
 
-/* Whether the whole is good: without gates, a perplexity that is a number. */
+/* Whether the whole is good: without gates, a perplexity that is measured. */
 static bool is_good(const job *j) {
   bool is_strict = ckpt_args_has(j->args, "strict");
-  if (!j->result.is_finite) return false;
+  if (!is_measured(j)) return false;
   for (uint32_t i = 0; i < j->n_gates; i++)
     if (!passes(j, &j->gates[i]) || (is_strict && is_inconclusive(&j->gates[i]))) return false;
   return true;
@@ -159,11 +169,27 @@ static ckpt_status open_tokenizer(side *s, ckpt_error *err) {
   return ckpt_text_encoder_new(&s->encoder, s->tokenizer, err);
 }
 
-/* The reference has to see the same ids: divergence over other tokens means nothing. What each tokenizer puts around a
- * text is no part of that: formats differ in it, and both models are given what the candidate's says. */
+/* What the tokenizers put before a text. Formats differ in whether they say so: both models are given what the
+ * candidate's says. Two that put different tokens there are two tokenizers. */
+static ckpt_status compare_beginnings(const job *j, ckpt_error *err) {
+  const ckpt_tokenizer *a = j->candidate.tokenizer, *b = j->reference.tokenizer;
+  if ((a->n_before == 0) != (b->n_before == 0))
+    ckpt_report_note(j->args, "%s puts token %" PRIu32 " before a text and %s none: both models are run %s it",
+                     a->n_before != 0 ? j->candidate.index->path : j->reference.index->path,
+                     a->n_before != 0 ? a->before[0] : b->before[0],
+                     a->n_before != 0 ? j->reference.index->path : j->candidate.index->path,
+                     a->n_before != 0 ? "with" : "without");
+  if (a->n_before == 0 || b->n_before == 0 || a->before[0] == b->before[0]) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EDIFFERENT, j->reference.index->path, NULL,
+                   "its tokenizer is another: it puts token %" PRIu32 " before a text, that of %s %" PRIu32,
+                   b->before[0], j->candidate.index->path, a->before[0]);
+}
+
+/* The reference has to see the same ids: divergence over other tokens means nothing. */
 static ckpt_status compare_ids(const job *j, ckpt_error *err) {
   int32_t *a = NULL, *b = NULL;
   size_t n_a, n_b, i = 0;
+  CKPT_TRY(compare_beginnings(j, err));
   ckpt_status status = encode(&a, &n_a, j, &j->candidate, 0, err);
   if (status == CKPT_OK) status = encode(&b, &n_b, j, &j->reference, 0, err);
   if (status == CKPT_OK) {
@@ -257,11 +283,15 @@ static double tokens_per_second(const job *j) {
   return j->seconds > 0 ? (double)j->result.n_windows * j->ctx / j->seconds : 0;
 }
 
+/* NaN has no sign to be shown. */
+static double shown(double number) { return isnan(number) ? fabs(number) : number; }
+
 static void print_text(const job *j) {
   const ckpt_perplexity *p = &j->result;
   char count[32];
-  printf("ppl    %.4f +- %.4f  (%s token%s scored in %" PRIu32 " windows of %" PRIu32 ")\n", p->ppl, p->ppl_stderr,
-         ckpt_text_count(p->n_tokens, count), ckpt_plural(p->n_tokens), p->n_windows, j->ctx);
+  printf("ppl    %.4f +- %.4f  (%s token%s scored in %" PRIu32 " window%s of %" PRIu32 ")\n", shown(p->ppl),
+         shown(p->ppl_stderr), ckpt_text_count(p->n_tokens, count), ckpt_plural(p->n_tokens), p->n_windows,
+         ckpt_plural(p->n_windows), j->ctx);
   if (j->has_reference) {
     printf("ref    %.4f, ratio %.5f +- %.5f\n", p->ref_ppl, p->ppl_ratio, p->ppl_ratio_stderr);
     printf("kl     mean %.6f +- %.6f, median %.6f, 99%% %.6f, max %.6f\n", p->kl_mean, p->kl_stderr, p->kl_median,
@@ -273,7 +303,7 @@ static void print_text(const job *j) {
     printf("%-6s %s %s %g: %g%s\n", passes(j, g) ? "passed" : "missed", g->name, g->is_least ? ">=" : "<=", g->limit,
            g->value, is_inconclusive(g) ? " (inconclusive: within 2 standard errors)" : "");
   }
-  if (!p->is_finite) puts("a probability is no number above 0: nothing passes");
+  if (!is_measured(j)) puts(why_unmeasured(j));
 }
 
 static void emit_result(const job *j, ckpt_emitter *json) {
@@ -320,20 +350,50 @@ static void print_json(const job *j) {
     ckpt_emit_end(&json);
   }
   ckpt_emit_end(&json);
+  if (!is_measured(j)) ckpt_emit_text(&json, "why", why_unmeasured(j));
+  ckpt_report_emit_notes(j->args, &json, NULL, 0);
+  ckpt_emit_end(&json);
+}
+
+static void print_memory(const job *j, const ckpt_executor_memory memory[2]) {
+  const side *const sides[] = {&j->candidate, &j->reference};
+  for (size_t i = 0; i < 1 + (size_t)j->has_reference; i++)
+    printf("%s: parameters %" PRIu64 ", activations %" PRIu64 ", states %" PRIu64 " bytes\n", sides[i]->index->path,
+           memory[i].parameters, memory[i].arena, memory[i].state);
+}
+
+static void emit_memory(const job *j, const ckpt_executor_memory memory[2]) {
+  const side *const sides[] = {&j->candidate, &j->reference};
+  ckpt_emitter json;
+  ckpt_emit_begin(&json, stdout);
+  ckpt_emit_object(&json, NULL);
+  ckpt_emit_text(&json, "status", "ok");
+  ckpt_emit_array(&json, "models");
+  for (size_t i = 0; i < 1 + (size_t)j->has_reference; i++) {
+    ckpt_emit_object(&json, NULL);
+    ckpt_emit_text(&json, "path", sides[i]->index->path);
+    ckpt_emit_u64(&json, "parameter_bytes", memory[i].parameters);
+    ckpt_emit_u64(&json, "activation_bytes", memory[i].arena);
+    ckpt_emit_u64(&json, "state_bytes", memory[i].state);
+    ckpt_emit_end(&json);
+  }
+  ckpt_emit_end(&json);
   ckpt_report_emit_notes(j->args, &json, NULL, 0);
   ckpt_emit_end(&json);
 }
 
 static ckpt_status print_plan(const job *j, ckpt_error *err) {
   const side *const sides[] = {&j->candidate, &j->reference};
+  ckpt_executor_memory memory[2];
   for (size_t i = 0; i < 1 + (size_t)j->has_reference; i++) {
     const ckpt_runner_options options = {
         .max_rows = 1, .max_length = j->ctx, .like = sides[i]->like, .is_bf16 = is_bf16(j->args)};
-    ckpt_executor_memory memory;
-    CKPT_TRY(ckpt_runner_plan(&memory, sides[i]->index, &options, err));
-    printf("%s: parameters %" PRIu64 ", activations %" PRIu64 ", states %" PRIu64 " bytes\n", sides[i]->index->path,
-           memory.parameters, memory.arena, memory.state);
+    CKPT_TRY(ckpt_runner_plan(&memory[i], sides[i]->index, &options, err));
   }
+  if (j->args->json)
+    emit_memory(j, memory);
+  else
+    print_memory(j, memory);
   return CKPT_OK;
 }
 
@@ -350,6 +410,7 @@ static ckpt_status choose_ctx(job *j, ckpt_error *err) {
     CKPT_TRY(ckpt_fail_at(ckpt_model_open(&model, sides[i]->index, sides[i]->like, &forward, err), err,
                           sides[i]->index->path, NULL));
     if (ctx > model->max_positions) ctx = model->max_positions;
+    ckpt_report_unused(j->args, sides[i]->index, model);
     ckpt_model_free(model);
   }
   if (ctx != wanted)
@@ -379,9 +440,9 @@ static ckpt_status run_all(job *j, ckpt_args *args, ckpt_error *err) {
     j->reference.index = j->reference_input.index;
     j->reference.like = j->reference_input.like;
   }
+  CKPT_TRY(read_texts(j, args, err));
   CKPT_TRY(choose_ctx(j, err));
   if (ckpt_args_has(args, "plan")) return print_plan(j, err);
-  CKPT_TRY(read_texts(j, args, err));
   ckpt_job run;
   ckpt_job_begin(&run, args);
   j->run = &run;
@@ -429,14 +490,18 @@ const ckpt_verb ckpt_verb_ppl = {
         "The gate before deployment. MODEL and REF are of any format and of a family that runs; weights stay as they "
         "are stored and count as f32, blocks are dequantized exactly; --dtype bf16 multiplies in bf16. REF runs "
         "beside MODEL, window by window. --scoring llama counts as llama-perplexity does: the second half of each "
-        "window, with BOS first where the tokenizer says so. A gate that is missed is exit 1; what is no number, or "
-        "fewer than two windows, passes none. The same command gives the same bits for any --threads.\n\n"
+        "window, with BOS first where the tokenizer says so. --scoring hf weights every scored token alike, where "
+        "transformers' recipe weights windows alike: with --stride they differ in the fourth digit. A gate that is "
+        "missed is exit 1, and so is what is no number, or comes from fewer than two windows. A GGUF file that "
+        "llama.cpp refuses is refused. The same command gives the same bits for any --threads.\n\n"
         "  ckpt ppl model-Q4_K_M.gguf --against release-hf/ -f eval.txt --max-kl 0.02",
     .json =
         "{\"status\",\"n_tokens\",\"n_windows\",\"ppl\",\"ppl_stderr\",\"nll\",\"ref_ppl\",\"ppl_ratio\","
         "\"ppl_ratio_stderr\",\"kl_mean\",\"kl_stderr\",\"kl_median\",\"kl_p99\",\"kl_max\",\"top1\",\"device\","
-        "\"tokens_per_second\",\"gates\":[{\"name\",\"limit\",\"value\",\"passed\",\"inconclusive\"}],\"notes\":[]}; "
-        "those of a reference only with --against",
+        "\"tokens_per_second\",\"gates\":[{\"name\",\"limit\",\"value\",\"passed\",\"inconclusive\"}],\"why\","
+        "\"notes\":[]}; those of a reference only with --against, why only where nothing passes; --plan: "
+        "{\"status\",\"models\":["
+        "{\"path\",\"parameter_bytes\",\"activation_bytes\",\"state_bytes\"}],\"notes\":[]}",
     .sets = CKPT_SET_RUN | CKPT_SET_INPUT,
     .min_inputs = 1,
     .max_inputs = 1,

@@ -12,17 +12,49 @@
 #include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
 #include "libckpt/codec/dialect/dialect.h"
+#include "libckpt/format/findings.h"
 #include "libckpt/io/sink.h"
 #include "libckpt/plan/equal.h"
 #include "libckpt/recipe/quantize/quantized.h"
 #include "trainer/model/model.h"
 
+/* Whether llama.cpp's loader takes a GGUF file of a known family: what it refuses, it computes nothing with. */
+static ckpt_status check_gguf(const ckpt_index *index, ckpt_error *err) {
+  const ckpt_index *stored = index->stored_form == NULL ? index : index->stored_form;
+  ckpt_findings findings = {0};
+  if (ckpt_dialect_of_gguf(stored) == NULL) return CKPT_OK;
+  ckpt_status status = ckpt_dialect_check(&findings, stored, NULL, 0, err);
+  for (size_t i = 0; i < findings.n && status == CKPT_OK; i++)
+    if (findings.items[i].kind == CKPT_PROBLEM)
+      status = ckpt_fail(err, CKPT_EFORMAT, index->path, findings.items[i].tensor, "%s", findings.items[i].message);
+  ckpt_findings_free(&findings);
+  return status;
+}
+
+/* A tensor that is in a GGUF file takes part in what llama.cpp computes. */
+static ckpt_status check_all_used(const ckpt_index *index, const ckpt_model *model, ckpt_error *err) {
+  const ckpt_tensor *first;
+  const uint32_t n = ckpt_model_unused(index, model, &first);
+  if (n == 0) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EUNSUPPORTED, index->path, first->name,
+                   "llama.cpp computes with it, and %s is run without it here (%" PRIu32 " tensor%s)",
+                   model->architecture, n, ckpt_plural(n));
+}
+
 /* What a GGUF model's metadata says instead of a config.json; *out stays NULL where there is none. */
 static ckpt_status open_gguf(ckpt_model **out, ckpt_index *index, const ckpt_model_options *options, ckpt_error *err) {
   const char *text;
   *out = NULL;
+  CKPT_TRY(check_gguf(index, err));
   CKPT_TRY(ckpt_dialect_config(&text, index, &index->arena, err));
-  return text == NULL ? CKPT_OK : ckpt_model_new(out, text, strlen(text), index->path, options, err);
+  if (text == NULL) return CKPT_OK;
+  CKPT_TRY(ckpt_model_new(out, text, strlen(text), index->path, options, err));
+  ckpt_status status = check_all_used(index, *out, err);
+  if (status != CKPT_OK) {
+    ckpt_model_free(*out);
+    *out = NULL;
+  }
+  return status;
 }
 
 ckpt_status ckpt_model_open(ckpt_model **out, ckpt_index *index, ckpt_index *like, const ckpt_model_options *options,

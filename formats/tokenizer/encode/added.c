@@ -85,8 +85,15 @@ static uint32_t code_before(const ckpt_run *run, size_t at, size_t *begin) {
   return ckpt_utf8_at(run->bytes + at, &n);
 }
 
-/* \w: a letter, mark, decimal digit or connector. */
+/* Circled and squared letters: alphabetic, though their category is that of symbols. */
+static bool is_enclosed_letter(uint32_t code) {
+  return (code >= 0x24B6 && code <= 0x24E9) || (code >= 0x1F130 && code <= 0x1F149) ||
+         (code >= 0x1F150 && code <= 0x1F169) || (code >= 0x1F170 && code <= 0x1F189);
+}
+
+/* \w, as Unicode's annex on regular expressions has it: alphabetic, a mark, a decimal digit, a connector, a joiner. */
 static bool is_word(uint32_t code) {
+  if (code == 0x200C || code == 0x200D || is_enclosed_letter(code)) return true;
   switch (utf8proc_category((utf8proc_int32_t)code)) {
     case UTF8PROC_CATEGORY_LU:
     case UTF8PROC_CATEGORY_LL:
@@ -97,6 +104,7 @@ static bool is_word(uint32_t code) {
     case UTF8PROC_CATEGORY_MC:
     case UTF8PROC_CATEGORY_ME:
     case UTF8PROC_CATEGORY_ND:
+    case UTF8PROC_CATEGORY_NL:
     case UTF8PROC_CATEGORY_PC: return true;
     default: return false;
   }

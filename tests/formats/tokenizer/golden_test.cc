@@ -59,5 +59,20 @@ INSTANTIATE_TEST_SUITE_P(Kinds, TokenizerGolden,
                            return name;
                          });
 
+// A token that is a whole word begins and ends where Unicode's words do, as `tokenizers` 0.23.3 finds: circled letters
+// and Roman numerals are of a word, digits in circles are not.
+TEST(TokenizerAdded, WordsAreUnicodes) {
+  Tool tool(tokenizer_data() + "gpt2-prefix");
+  ASSERT_NE(tool.encoder, nullptr);
+  for (const char *text : {"<tool>-", "<tool> x", "<tool>\u00B2", "<tool>\u24FF"}) {
+    const Ids ids = tool.encode(text, 0);
+    EXPECT_EQ(std::count(ids.begin(), ids.end(), 421u), 1) << text;
+  }
+  for (const char *text : {"<tool>\u2167", "\u24D0<tool>", "<tool>\u200D", "<tool>\U0001F130", "<tool>\u0301"}) {
+    const Ids ids = tool.encode(text, 0);
+    EXPECT_EQ(std::count(ids.begin(), ids.end(), 421u), 0) << text;
+  }
+}
+
 }  // namespace
 }  // namespace formats_testing

@@ -40,3 +40,34 @@ try ppl f32.gguf -f $text --device cuda
 try ppl f32.gguf -f $text --ctx 64 --chunks 2 --dtype bf16
 try ppl f32.gguf -f $text --dtype f64
 try ppl f32.gguf -f $text --ctx 2
+# what llama.cpp refuses or computes otherwise passes no gate
+changed() {
+  echo "\$ ckpt ppl f32.gguf with $*"
+  ckpt convert f32.gguf -o changed.gguf --force --quiet --names stored "$@" > /dev/null 2>&1
+  ckpt ppl changed.gguf -f $text --ctx 64 --chunks 3 --against $model --max-kl 1e-6 --quiet 2>&1 | sed "s,$DATA/,,g"
+}
+changed --set llama.rope.dimension_count=4
+changed --remove llama.attention.layer_norm_rms_epsilon
+changed --remove llama.context_length
+changed --exclude blk.1.ffn_up.weight
+changed --exclude '*.attn_q.bias'
+for bos in 0 5; do
+  ckpt convert f32.gguf -o bos-$bos.gguf --quiet --set tokenizer.ggml.bos_token_id=$bos --set tokenizer.ggml.add_bos_token=true \
+    > /dev/null 2>&1
+done
+try ppl bos-5.gguf --against bos-0.gguf -f $text --ctx 64 --max-kl 1
+mkdir short
+cp $model/* short/
+sed -i 's/"num_hidden_layers": 2/"num_hidden_layers": 1/' short/config.json
+echo '$ ckpt ppl short'
+ckpt ppl short -f $text --ctx 64 --chunks 3 2>&1 | grep warning
+ckpt logits short --ids 1,2 -o short.safetensors 2>&1 | grep warning
+try ppl f32.gguf -f $text --ctx 64 --min-top1 90 --against $model
+try ppl f32.gguf -f $text --ctx 64 --chunks 3 --min-top1 90% --against $model
+try ppl f32.gguf -f $text --ctx 64 --chunks 1
+try ppl f32.gguf -f $text --ctx 64 --against $model --plan --json
+try ppl f32.gguf -f nowhere.txt --plan
+printf '{"input_ids":[1,2],"attention_mask":[1,1]}\n' > seen.jsonl
+printf '{"input_ids":[1,2],"attention_mask":[0,1]}\n' > hidden.jsonl
+code logits f32.gguf -f seen.jsonl -o seen.safetensors
+try logits f32.gguf -f hidden.jsonl -o hidden.safetensors
