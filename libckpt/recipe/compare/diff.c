@@ -6,6 +6,7 @@
 
 #include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
+#include "libckpt/codec/dialect/dialect.h"
 #include "libckpt/index/arch.h"
 #include "libckpt/recipe/quantize/imatrix.h"
 #include "libckpt/recipe/quantize/quantize.h"
@@ -120,6 +121,24 @@ static ckpt_status pair_all(ckpt_diff *d, ckpt_error *err) {
   return CKPT_OK;
 }
 
+/* With requantizing: both sides under the names of files that presets make, a known family's A in that dialect. Where
+ * there is none, or A has more than is read, the two are compared as they are. */
+static ckpt_status speak_as_files(ckpt_diff *d, ckpt_error *err) {
+  ckpt_error none = {0};
+  if (!d->options.requantizes || !ckpt_caps_of(d->b).presets) return CKPT_OK;
+  if (!ckpt_caps_of(d->a).presets) {
+    const ckpt_dialect_options dialect = {0};
+    if (d->a->n_unread != 0) return CKPT_OK;
+    const ckpt_status status = ckpt_dialect_to_gguf(&d->own, d->a, &dialect, &none);
+    if (status == CKPT_ENOMEM) return ckpt_fail(err, status, NULL, NULL, "out of memory");
+    if (status != CKPT_OK) return CKPT_OK;
+  }
+  d->is_requantized = true;
+  d->a = d->own != NULL ? d->own : ckpt_index_as_stored(d->a);
+  d->b = ckpt_index_as_stored(d->b);
+  return CKPT_OK;
+}
+
 ckpt_status ckpt_diff_new(ckpt_diff **out, const ckpt_index *a, const ckpt_index *b, const ckpt_diff_options *options,
                           ckpt_error *err) {
   ckpt_diff *diff = calloc(1, sizeof *diff);
@@ -130,11 +149,11 @@ ckpt_status ckpt_diff_new(ckpt_diff **out, const ckpt_index *a, const ckpt_index
   }
   ckpt_arena_init(&diff->arena, UINT64_MAX);
   diff->options = *options;
-  diff->is_requantized = options->requantizes && ckpt_caps_of(a).presets && ckpt_caps_of(b).presets;
-  diff->a = diff->is_requantized ? ckpt_index_as_stored(a) : a; /* quantizing speaks the names of the files */
-  diff->b = diff->is_requantized ? ckpt_index_as_stored(b) : b;
+  diff->a = a;
+  diff->b = b;
   if (options->include == NULL) diff->options.include = "model";
-  ckpt_status status = pair_all(diff, err);
+  ckpt_status status = speak_as_files(diff, err);
+  if (status == CKPT_OK) status = pair_all(diff, err);
   if (status == CKPT_OK)
     *out = diff;
   else
@@ -222,6 +241,7 @@ ckpt_proof ckpt_diff_proof(ckpt_diff *diff) {
 void ckpt_diff_free(ckpt_diff *diff) {
   if (diff == NULL) return;
   ckpt_arena_free(&diff->arena);
+  ckpt_index_free(diff->own);
   free(diff->pairs);
   free(diff);
 }

@@ -286,7 +286,10 @@ static ckpt_status add_rows(ckpt_plan *plan, uint32_t sink, const ckpt_index *fr
   if (n_widened != 0)
     CKPT_TRY(ckpt_losses_add(&plan->outputs[sink].losses, err, "the blocks of %u tensor%s, which became f32, exactly",
                              n_widened, ckpt_plural(n_widened)));
-  return ckpt_fail_at(ckpt_selection_finish(selection, err), err, from->path, NULL);
+  ckpt_status status = ckpt_selection_finish(selection, err);
+  if (status == CKPT_ENOTFOUND && from == plan->dialect)
+    status = ckpt_advise(status, err, "names here are those of the output's dialect, as in blk.0.attn_q.weight");
+  return ckpt_fail_at(status, err, from->path, NULL);
 }
 
 /* Once masters do not stand for parameters any more. */

@@ -16,6 +16,18 @@ done
 try hash --cast f32 model out/hf out/auto.gguf
 try diff model out/auto.gguf --cast f32 --quiet
 try diff out/auto.gguf out/Q8_0.gguf --requantize --quiet
+try convert model -o no.gguf --exclude 'model.layers.1.*'
+# what quantizing makes of the folder, by an importance matrix of GGUF's names
+python3 - <<'EOF' > matrix.dat
+import struct, sys
+names = [f"blk.{layer}.attn_{part}.weight" for layer in (0, 1) for part in "qkv"]
+data = struct.pack("<i", len(names))
+for name in names:
+    data += struct.pack(f"<i{len(name)}sii64f", len(name), name.encode(), 1, 64, *(1 + i % 5 for i in range(64)))
+sys.stdout.buffer.write(data)
+EOF
+try quantize model -o weighed.gguf --type Q4_0 --imatrix matrix.dat --allow-fallback --quiet 2>&1 | tail -1
+try diff model weighed.gguf --requantize --imatrix matrix.dat --quiet
 try ls out/auto.gguf --match '*.layers.0.*proj*'
 try ls out/auto.gguf --match 'blk.0.attn_*' --names stored
 try cat out/auto.gguf 'model.layers.1.self_attn.q_proj.weight[9:11,3:6]'
