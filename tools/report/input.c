@@ -103,7 +103,8 @@ ckpt_status ckpt_input_split_adapter(ckpt_adapter_request *out, const char *text
 
 static ckpt_status merge_all(ckpt_input *out, const ckpt_args *args, const ckpt_adapter_request *requests, uint32_t n,
                              ckpt_error *err) {
-  ckpt_adapter_options options = {0};
+  ckpt_adapter_options options = {.memory = ckpt_args_size(args, "memory", 0),
+                                  .n_threads = (uint32_t)ckpt_args_size(args, "threads", 0)};
   ckpt_index *merged;
   for (uint32_t i = 0; i < args->n_options; i++)
     if (args->options[i].option->place == CKPT_PLACE_ADAPTER)

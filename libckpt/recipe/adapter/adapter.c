@@ -43,9 +43,8 @@ static ckpt_status check_values(ckpt_opened_adapter *adapter, const ckpt_stats *
 }
 
 /* One more read of the adapter, which is small, without a trainer's states. */
-static ckpt_status look_at_values(ckpt_opened_adapter *adapter, ckpt_error *err) {
+static ckpt_status look_at_values(ckpt_opened_adapter *adapter, const ckpt_run_options *run, ckpt_error *err) {
   const size_t n = ckpt_index_count(adapter->index);
-  const ckpt_run_options run = {.struct_size = sizeof run};
   const ckpt_stats **stats = calloc(n, sizeof *stats);
   ckpt_plan *plan = NULL;
   ckpt_status status;
@@ -57,7 +56,7 @@ static ckpt_status look_at_values(ckpt_opened_adapter *adapter, ckpt_error *err)
     if (ckpt_role_is_model((ckpt_role)tensor->role))
       CKPT_TRY_GOTO(ckpt_stats_add(plan, adapter->index, tensor, &stats[i], err));
   }
-  CKPT_TRY_GOTO(ckpt_plan_run(plan, &run, err));
+  CKPT_TRY_GOTO(ckpt_plan_run(plan, run, err));
   status = check_values(adapter, stats, err);
 done:
   ckpt_plan_free(plan);
@@ -83,7 +82,9 @@ static ckpt_status read_base(ckpt_opened_adapter *out, ckpt_error *err) {
 static ckpt_status open_one(ckpt_adapters *all, const ckpt_adapter_request *request, uint32_t number, ckpt_error *err) {
   ckpt_opened_adapter *out = &all->list[number];
   const ckpt_open_options options = {.struct_size = sizeof options, .stored_names = true};
-  const ckpt_hash_options hash = {.struct_size = sizeof hash, .include = "model"};
+  const ckpt_run_options run = {
+      .struct_size = sizeof run, .memory = all->options.memory, .n_threads = all->options.n_threads};
+  const ckpt_hash_options hash = {.struct_size = sizeof hash, .include = "model", .run = &run};
   out->scale = request->scale;
   out->request = number;
   out->path = ckpt_arena_copy(&all->arena, request->path);
@@ -108,7 +109,7 @@ static ckpt_status open_one(ckpt_adapters *all, const ckpt_adapter_request *requ
   if (ckpt_index_count(out->index) == 0) return ckpt_fail(err, CKPT_EFORMAT, out->index->path, NULL, "no tensors");
   if (out->opened != NULL) CKPT_TRY(ckpt_hash(out->index, &hash, &out->digest, err));
   CKPT_TRY(read_base(out, err));
-  return look_at_values(out, err);
+  return look_at_values(out, &run, err);
 }
 
 /* The last component of a path or a name of the hub. */

@@ -26,6 +26,8 @@ typedef struct ckpt_adapter_options {
   const char *tied;
   bool allow_noop;    /* an adapter may change nothing: its scale or alpha is 0, or every B is zero */
   bool allow_partial; /* modules that the config names may lack tensors */
+  uint64_t memory;    /* bytes for reading adapters; 0: as ckpt_run_options */
+  uint32_t n_threads; /* of these reads; 0: one per processor */
   const ckpt_index
       *first; /* the only adapter, opened, which outlives them, and has no digest; NULL: its path is opened */
 } ckpt_adapter_options;
