@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 
 #include "libckpt/base/error.h"
@@ -142,11 +143,16 @@ static ckpt_status matches(bool *out, const char *expression, const char *module
   return status;
 }
 
+/* "all-linear", in any case of letters, as PEFT takes it. */
+static bool is_all_linear(const json_t *names) {
+  return json_is_string(names) && strcasecmp(json_string_value(names), "all-linear") == 0;
+}
+
 /* Whether a list of names, a regular expression or "all-linear" takes a module. */
 static ckpt_status is_taken(bool *out, const json_t *names, const char *module, ckpt_error *err) {
   *out = false;
   if (json_is_string(names)) {
-    if (strcmp(json_string_value(names), "all-linear") != 0)
+    if (!is_all_linear(names))
       return matches(out, json_string_value(names), module, false, err);
     *out = !ends_in_module(module, "lm_head");
     return CKPT_OK;
@@ -275,8 +281,7 @@ static ckpt_status check_modules(bool *unties, const ckpt_lora *l, const json_t 
     bool is_target = false;
     char module[512];
     ckpt_c_snprintf(module, sizeof module, "%.*s", (int)(strrchr(p->name, '.') - p->name), p->name);
-    const bool is_text = json_is_string(targets) && strcmp(json_string_value(targets), "all-linear") == 0;
-    if (is_embedding(module) && !is_text) CKPT_TRY(is_taken(&is_target, targets, module, err));
+    if (is_embedding(module) && !is_all_linear(targets)) CKPT_TRY(is_taken(&is_target, targets, module, err));
     if (is_target && !is_whole(saved, p->name))
       return ckpt_fail(err, CKPT_EUNSUPPORTED, path, NULL,
                        "target_modules takes %s: adapters of embeddings are not trained (modules_to_save is)", module);

@@ -544,7 +544,7 @@ TEST_F(Train, FrozenWeightsTakeNoGradients) {
 TEST_F(Train, DropsWhatGoesThroughAnAdapter) {
   std::ofstream(at("lora.json")) << R"({"r": 4, "target_modules": "all-linear", "init_lora_weights": false,
                                         "lora_dropout": 0.5, "peft_type": "LORA"})";
-  std::ofstream(at("plain.json")) << R"({"r": 4, "target_modules": "all-linear", "init_lora_weights": false,
+  std::ofstream(at("plain.json")) << R"({"r": 4, "target_modules": "All-Linear", "init_lora_weights": false,
                                          "peft_type": "LORA"})";
   const std::string words =
       "--max_steps 3 --quiet --eval_on_start true --eval_strategy steps --eval_steps 3 --eval-data " + data_folder +
