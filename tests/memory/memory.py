@@ -670,12 +670,12 @@ def check_models(base):
     ids = ",".join(map(str, range(64)))
     for path, n_bytes in ((folder, n_stored), (gguf, os.path.getsize(gguf))):
         for dtype in ("f32", "bf16"):
-            arguments = ["logits", path, "--ids", ids, "-o", out, "--dtype", dtype, "--force"]
+            arguments = ["logits", path, "--ids", ids, "-o", out, "--dtype", dtype, "--threads", "6", "--force"]
             said = subprocess.run([CKPT, *arguments, "--plan", "--json"], capture_output=True, check=True)
             plan = json.loads(said.stdout)
             if plan["parameter_bytes"] > n_bytes + MIB:
                 problems.append("%s: %d bytes of parameters, %d are stored" % (path, plan["parameter_bytes"], n_bytes))
-            planned = sum(plan[key + "_bytes"] for key in ("parameter", "activation", "state", "logit"))
+            planned = sum(plan[key + "_bytes"] for key in ("parameter", "activation", "state", "product", "logit"))
             measure("%s, %s: logits" % (os.path.basename(path), dtype), planned + max(planned // 50, 48 * MIB), *arguments)
 
 

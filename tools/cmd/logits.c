@@ -276,8 +276,9 @@ static ckpt_status print_plan(const logits *l, const ckpt_args *args, ckpt_error
   const uint64_t n_logits = l->n_values * sizeof(float);
   if (!args->json) {
     ckpt_tape_print(&l->model->tape, print_line, stdout);
-    printf("parameters %" PRIu64 ", activations %" PRIu64 ", states %" PRIu64 ", logits %" PRIu64 " bytes\n",
-           memory.parameters, memory.arena, memory.state, n_logits);
+    printf("parameters %" PRIu64 ", activations %" PRIu64 ", states %" PRIu64 ", products %" PRIu64 ", logits %" PRIu64
+           " bytes\n",
+           memory.parameters, memory.arena, memory.state, memory.products, n_logits);
     return CKPT_OK;
   }
   ckpt_emitter json;
@@ -290,6 +291,7 @@ static ckpt_status print_plan(const logits *l, const ckpt_args *args, ckpt_error
   ckpt_emit_u64(&json, "parameter_bytes", memory.parameters);
   ckpt_emit_u64(&json, "activation_bytes", memory.arena);
   ckpt_emit_u64(&json, "state_bytes", memory.state);
+  ckpt_emit_u64(&json, "product_bytes", memory.products);
   ckpt_emit_u64(&json, "logit_bytes", n_logits);
   ckpt_report_emit_notes(args, &json, NULL, 0);
   ckpt_emit_end(&json);
@@ -356,7 +358,7 @@ const ckpt_verb ckpt_verb_logits = {
         "  ckpt logits llama/ --ids 1,15043,3186 -o out.safetensors && ckpt cat out.safetensors 'logits[0,-1,:8]'",
     .json =
         "{\"status\",\"output\",\"device\",\"architecture\",\"shape\",\"notes\":[]}; --plan: {\"status\",\"tape\","
-        "\"parameter_bytes\",\"activation_bytes\",\"state_bytes\",\"logit_bytes\",\"notes\":[]}",
+        "\"parameter_bytes\",\"activation_bytes\",\"state_bytes\",\"product_bytes\",\"logit_bytes\",\"notes\":[]}",
     .sets = CKPT_SET_RUN | CKPT_SET_INPUT,
     .min_inputs = 1,
     .max_inputs = 1,

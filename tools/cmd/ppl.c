@@ -30,6 +30,7 @@ typedef struct gate {
 /* One model of the two. */
 typedef struct side {
   ckpt_index *index, *like;
+  uint64_t vocabulary;
   ckpt_runner runner;
   ckpt_tokenizer *tokenizer;
   ckpt_text_encoder *encoder;
@@ -118,14 +119,16 @@ static bool passes(const job *j, const gate *g) {
   return is_measured(j) && (g->is_least ? g->value >= g->limit : g->value <= g->limit);
 }
 
-static bool is_inconclusive(const gate *g) { return !(fabs(g->value - g->limit) >= 2 * g->error); }
+static bool is_inconclusive(const job *j, const gate *g) {
+  return is_measured(j) && fabs(g->value - g->limit) < 2 * g->error;
+}
 
 /* Whether the whole is good: without gates, a perplexity that is measured. */
 static bool is_good(const job *j) {
   bool is_strict = ckpt_args_has(j->args, "strict");
   if (!is_measured(j)) return false;
   for (uint32_t i = 0; i < j->n_gates; i++)
-    if (!passes(j, &j->gates[i]) || (is_strict && is_inconclusive(&j->gates[i]))) return false;
+    if (!passes(j, &j->gates[i]) || (is_strict && is_inconclusive(j, &j->gates[i]))) return false;
   return true;
 }
 
@@ -222,18 +225,30 @@ static ckpt_status open_side(job *j, side *s, ckpt_error *err) {
                                        .like = s->like,
                                        .is_bf16 = is_bf16(j->args),
                                        .run = &j->run->run};
-  CKPT_TRY(ckpt_fail_at(open_tokenizer(s, err), err, s->index->path, NULL));
   CKPT_TRY(ckpt_fail_at(ckpt_runner_open(&s->runner, s->index, &options, err), err, s->index->path, NULL));
   return CKPT_OK;
 }
 
 static ckpt_status check_ids(const job *j, const side *s, ckpt_error *err) {
   for (size_t i = 0; i < j->n_ids; i++)
-    if ((uint64_t)j->ids[i] >= s->runner.model->vocabulary)
+    if ((uint64_t)j->ids[i] >= s->vocabulary)
       return ckpt_fail(err, CKPT_EFORMAT, s->index->path, NULL,
-                       "its tokenizer gives id %" PRId32 ", its vocabulary has %" PRIu64, j->ids[i],
-                       s->runner.model->vocabulary);
+                       "its tokenizer gives id %" PRId32 ", its vocabulary has %" PRIu64, j->ids[i], s->vocabulary);
   return CKPT_OK;
+}
+
+/* Tokenizers and vocabularies, before any weight is read. */
+static ckpt_status prepare(job *j, ckpt_error *err) {
+  CKPT_TRY(ckpt_fail_at(open_tokenizer(&j->candidate, err), err, j->candidate.index->path, NULL));
+  CKPT_TRY(encode(&j->ids, &j->n_ids, j, &j->candidate, CKPT_TEXT_SPECIAL, err));
+  CKPT_TRY(check_ids(j, &j->candidate, err));
+  if (!j->has_reference) return CKPT_OK;
+  CKPT_TRY(ckpt_fail_at(open_tokenizer(&j->reference, err), err, j->reference.index->path, NULL));
+  CKPT_TRY(compare_ids(j, err));
+  if (j->reference.vocabulary == j->candidate.vocabulary) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EDIFFERENT, j->reference.index->path, NULL,
+                   "has a vocabulary of %" PRIu64 ", %s one of %" PRIu64, j->reference.vocabulary,
+                   j->candidate.index->path, j->candidate.vocabulary);
 }
 
 static bool show_progress(void *arg, uint32_t n_done, uint32_t n_windows, double nll) {
@@ -247,21 +262,9 @@ static bool show_progress(void *arg, uint32_t n_done, uint32_t n_windows, double
 static ckpt_status evaluate(job *j, ckpt_error *err) {
   const ckpt_args *args = j->args;
   const bool is_hf = strcmp(ckpt_args_text(args, "scoring", "llama"), "hf") == 0;
-  const ckpt_model *model;
-  ckpt_executor *reference = NULL;
+  CKPT_TRY(prepare(j, err));
   CKPT_TRY(open_side(j, &j->candidate, err));
-  CKPT_TRY(encode(&j->ids, &j->n_ids, j, &j->candidate, CKPT_TEXT_SPECIAL, err));
-  CKPT_TRY(check_ids(j, &j->candidate, err));
-  model = j->candidate.runner.model;
-  if (j->has_reference) {
-    CKPT_TRY(open_side(j, &j->reference, err));
-    CKPT_TRY(compare_ids(j, err));
-    reference = j->reference.runner.executor;
-    if (j->reference.runner.model->vocabulary != model->vocabulary)
-      return ckpt_fail(err, CKPT_EDIFFERENT, j->reference.index->path, NULL,
-                       "has a vocabulary of %" PRIu64 ", %s one of %" PRIu64, j->reference.runner.model->vocabulary,
-                       j->candidate.index->path, model->vocabulary);
-  }
+  if (j->has_reference) CKPT_TRY(open_side(j, &j->reference, err));
   const ckpt_perplexity_options options = {.scoring = is_hf ? CKPT_SCORING_HF : CKPT_SCORING_LLAMA,
                                            .ctx = j->ctx,
                                            .stride = (uint32_t)ckpt_args_size(args, "stride", 0),
@@ -271,17 +274,15 @@ static ckpt_status evaluate(job *j, ckpt_error *err) {
                                            .progress_arg = j};
   const double started = j->run->meter.now();
   j->run->meter.started = started; /* the text's own time is what is left of it judged by */
-  CKPT_TRY(ckpt_perplexity_run(&j->result, j->candidate.runner.executor, reference, model->vocabulary, j->ids, j->n_ids,
-                               &options, err));
+  CKPT_TRY(ckpt_perplexity_run(&j->result, j->candidate.runner.executor, j->reference.runner.executor,
+                               j->candidate.vocabulary, j->ids, j->n_ids, &options, err));
   j->seconds = j->run->meter.now() - started;
   return CKPT_OK;
 }
 
 /* ---- what is printed --------------------------------------------------------------------------------------------- */
 
-static double tokens_per_second(const job *j) {
-  return j->seconds > 0 ? (double)j->result.n_windows * j->ctx / j->seconds : 0;
-}
+static double tokens_per_second(const job *j) { return j->seconds > 0 ? (double)j->result.n_run / j->seconds : 0; }
 
 /* NaN has no sign to be shown. */
 static double shown(double number) { return isnan(number) ? fabs(number) : number; }
@@ -293,15 +294,15 @@ static void print_text(const job *j) {
          shown(p->ppl_stderr), ckpt_text_count(p->n_tokens, count), ckpt_plural(p->n_tokens), p->n_windows,
          ckpt_plural(p->n_windows), j->ctx);
   if (j->has_reference) {
-    printf("ref    %.4f, ratio %.5f +- %.5f\n", p->ref_ppl, p->ppl_ratio, p->ppl_ratio_stderr);
-    printf("kl     mean %.6f +- %.6f, median %.6f, 99%% %.6f, max %.6f\n", p->kl_mean, p->kl_stderr, p->kl_median,
-           p->kl_p99, p->kl_max);
-    printf("top1   %.4f +- %.4f\n", p->top1, p->top1_stderr);
+    printf("ref    %.4f, ratio %.5f +- %.5f\n", shown(p->ref_ppl), shown(p->ppl_ratio), shown(p->ppl_ratio_stderr));
+    printf("kl     mean %.6f +- %.6f, median %.6f, 99%% %.6f, max %.6f\n", shown(p->kl_mean), shown(p->kl_stderr),
+           shown(p->kl_median), shown(p->kl_p99), shown(p->kl_max));
+    printf("top1   %.4f +- %.4f\n", shown(p->top1), shown(p->top1_stderr));
   }
   for (uint32_t i = 0; i < j->n_gates; i++) {
     const gate *g = &j->gates[i];
     printf("%-6s %s %s %g: %g%s\n", passes(j, g) ? "passed" : "missed", g->name, g->is_least ? ">=" : "<=", g->limit,
-           g->value, is_inconclusive(g) ? " (inconclusive: within 2 standard errors)" : "");
+           shown(g->value), is_inconclusive(j, g) ? " (inconclusive: within 2 standard errors)" : "");
   }
   if (!is_measured(j)) puts(why_unmeasured(j));
 }
@@ -346,7 +347,7 @@ static void print_json(const job *j) {
     ckpt_emit_number(&json, "limit", g->limit);
     ckpt_emit_number(&json, "value", g->value);
     ckpt_emit_bool(&json, "passed", passes(j, g));
-    ckpt_emit_bool(&json, "inconclusive", is_inconclusive(g));
+    ckpt_emit_bool(&json, "inconclusive", is_inconclusive(j, g));
     ckpt_emit_end(&json);
   }
   ckpt_emit_end(&json);
@@ -358,8 +359,8 @@ static void print_json(const job *j) {
 static void print_memory(const job *j, const ckpt_executor_memory memory[2]) {
   const side *const sides[] = {&j->candidate, &j->reference};
   for (size_t i = 0; i < 1 + (size_t)j->has_reference; i++)
-    printf("%s: parameters %" PRIu64 ", activations %" PRIu64 ", states %" PRIu64 " bytes\n", sides[i]->index->path,
-           memory[i].parameters, memory[i].arena, memory[i].state);
+    printf("%s: parameters %" PRIu64 ", activations %" PRIu64 ", states %" PRIu64 ", products %" PRIu64 " bytes\n",
+           sides[i]->index->path, memory[i].parameters, memory[i].arena, memory[i].state, memory[i].products);
 }
 
 static void emit_memory(const job *j, const ckpt_executor_memory memory[2]) {
@@ -375,6 +376,7 @@ static void emit_memory(const job *j, const ckpt_executor_memory memory[2]) {
     ckpt_emit_u64(&json, "parameter_bytes", memory[i].parameters);
     ckpt_emit_u64(&json, "activation_bytes", memory[i].arena);
     ckpt_emit_u64(&json, "state_bytes", memory[i].state);
+    ckpt_emit_u64(&json, "product_bytes", memory[i].products);
     ckpt_emit_end(&json);
   }
   ckpt_emit_end(&json);
@@ -386,8 +388,11 @@ static ckpt_status print_plan(const job *j, ckpt_error *err) {
   const side *const sides[] = {&j->candidate, &j->reference};
   ckpt_executor_memory memory[2];
   for (size_t i = 0; i < 1 + (size_t)j->has_reference; i++) {
-    const ckpt_runner_options options = {
-        .max_rows = 1, .max_length = j->ctx, .like = sides[i]->like, .is_bf16 = is_bf16(j->args)};
+    const ckpt_runner_options options = {.max_rows = 1,
+                                         .max_length = j->ctx,
+                                         .n_threads = (uint32_t)ckpt_args_size(j->args, "threads", 0),
+                                         .like = sides[i]->like,
+                                         .is_bf16 = is_bf16(j->args)};
     CKPT_TRY(ckpt_runner_plan(&memory[i], sides[i]->index, &options, err));
   }
   if (j->args->json)
@@ -402,7 +407,7 @@ static ckpt_status print_plan(const job *j, ckpt_error *err) {
 /* --ctx as the models can take it. */
 static ckpt_status choose_ctx(job *j, ckpt_error *err) {
   const uint64_t wanted = ckpt_args_size(j->args, "ctx", DEFAULT_CTX);
-  const side *const sides[] = {&j->candidate, &j->reference};
+  side *const sides[] = {&j->candidate, &j->reference};
   uint64_t ctx = wanted;
   for (size_t i = 0; i < 1 + (size_t)j->has_reference; i++) {
     const ckpt_model_options forward = {.struct_size = sizeof forward};
@@ -410,6 +415,7 @@ static ckpt_status choose_ctx(job *j, ckpt_error *err) {
     CKPT_TRY(ckpt_fail_at(ckpt_model_open(&model, sides[i]->index, sides[i]->like, &forward, err), err,
                           sides[i]->index->path, NULL));
     if (ctx > model->max_positions) ctx = model->max_positions;
+    sides[i]->vocabulary = model->vocabulary;
     ckpt_report_unused(j->args, sides[i]->index, model);
     ckpt_model_free(model);
   }
@@ -501,7 +507,7 @@ const ckpt_verb ckpt_verb_ppl = {
         "\"tokens_per_second\",\"gates\":[{\"name\",\"limit\",\"value\",\"passed\",\"inconclusive\"}],\"why\","
         "\"notes\":[]}; those of a reference only with --against, why only where nothing passes; --plan: "
         "{\"status\",\"models\":["
-        "{\"path\",\"parameter_bytes\",\"activation_bytes\",\"state_bytes\"}],\"notes\":[]}",
+        "{\"path\",\"parameter_bytes\",\"activation_bytes\",\"state_bytes\",\"product_bytes\"}],\"notes\":[]}",
     .sets = CKPT_SET_RUN | CKPT_SET_INPUT,
     .min_inputs = 1,
     .max_inputs = 1,

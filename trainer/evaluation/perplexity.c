@@ -42,10 +42,13 @@ static uint32_t stride_of(const ckpt_perplexity_options *options) {
   return options->stride != 0 && options->scoring == CKPT_SCORING_HF ? options->stride : options->ctx;
 }
 
+/* Windows that score something: where they do not overlap, a last one of one token scores nothing. */
 static uint64_t count_windows(const run *r) {
   const uint64_t ctx = r->options->ctx, stride = stride_of(r->options);
   if (r->options->scoring == CKPT_SCORING_LLAMA) return r->n / ctx;
-  return r->n <= ctx ? 1 : 1 + (r->n - ctx + stride - 1) / stride;
+  if (r->n <= ctx) return 1;
+  const uint64_t n_more = r->n - ctx, n_last = n_more % stride;
+  return 1 + n_more / stride + (n_last > (stride == ctx ? 1 : 0) ? 1 : 0);
 }
 
 static window window_at(const run *r, uint32_t number) {
@@ -204,6 +207,7 @@ static double quantile(const run *r, double share) {
 
 static void sum_up(ckpt_perplexity *out, run *r) {
   *out = (ckpt_perplexity){.n_tokens = r->n_scores, .n_windows = r->n_windows, .is_finite = true};
+  for (uint32_t i = 0; i < r->n_windows; i++) out->n_run += window_at(r, i).n;
   for (size_t i = 0; i < r->n_scores; i++)
     if (!isfinite(r->scores[i].nll) || !isfinite(r->scores[i].ref_nll) || !isfinite(r->scores[i].kl))
       out->is_finite = false;
@@ -218,7 +222,10 @@ static void sum_up(ckpt_perplexity *out, run *r) {
   out->ppl_ratio_stderr = out->ppl_ratio * gap.stderr_mean;
   out->kl_mean = kl.mean, out->kl_stderr = kl.stderr_mean;
   out->top1 = top.mean, out->top1_stderr = top.stderr_mean;
-  if (!out->is_finite) return; /* NaN has no order */
+  if (!out->is_finite) { /* NaN has no order, and is no first choice */
+    out->kl_median = out->kl_p99 = out->kl_max = out->top1 = out->top1_stderr = NAN;
+    return;
+  }
   qsort(r->scores, r->n_scores, sizeof *r->scores, by_kl);
   out->kl_median = quantile(r, 0.5);
   out->kl_p99 = quantile(r, 0.99);

@@ -25,8 +25,8 @@ typedef struct ckpt_perplexity_options {
 } ckpt_perplexity_options;
 
 typedef struct ckpt_perplexity {
-  uint64_t n_tokens; /* scored */
-  uint32_t n_windows;
+  uint64_t n_tokens, n_run; /* scored; run */
+  uint32_t n_windows;       /* each scores at least one */
   bool is_finite; /* every probability was a number above 0, of the reference too; else nothing below counts */
   double nll;     /* mean of -log p */
   double ppl, ppl_stderr;

@@ -2,6 +2,7 @@
 #include "trainer/evaluation/runner.h"
 
 #include "libckpt/base/error.h"
+#include "libckpt/index/index.h"
 
 ckpt_status ckpt_runner_open(ckpt_runner *out, ckpt_index *index, const ckpt_runner_options *options, ckpt_error *err) {
   *out = (ckpt_runner){0};
@@ -26,14 +27,20 @@ ckpt_status ckpt_runner_open(ckpt_runner *out, ckpt_index *index, const ckpt_run
 ckpt_status ckpt_runner_plan(ckpt_executor_memory *out, ckpt_index *index, const ckpt_runner_options *options,
                              ckpt_error *err) {
   ckpt_model *model;
+  ckpt_weights weights = {0};
   const ckpt_model_options forward = {.struct_size = sizeof forward, .is_bf16 = options->is_bf16};
-  const ckpt_executor_options with = {
-      .struct_size = sizeof with, .max_rows = options->max_rows, .max_length = options->max_length};
+  ckpt_executor_options with = {.struct_size = sizeof with,
+                                .max_rows = options->max_rows,
+                                .max_length = options->max_length,
+                                .n_threads = options->n_threads};
   CKPT_TRY(ckpt_model_open(&model, index, options->like, &forward, err));
-  ckpt_status status = ckpt_executor_plan(out, model, &with, err);
-  if (status == CKPT_OK) status = ckpt_weights_size(&out->parameters, model, index, err);
+  ckpt_status status = ckpt_weights_plan(&weights, model, index, err);
+  with.places = weights.places;
+  if (status == CKPT_OK) status = ckpt_executor_plan(out, model, &with, err);
+  if (status == CKPT_OK) out->parameters = weights.n_bytes;
+  ckpt_weights_release(&weights);
   ckpt_model_free(model);
-  return status;
+  return ckpt_fail_at(status, err, index->path, NULL);
 }
 
 void ckpt_runner_close(ckpt_runner *runner) {

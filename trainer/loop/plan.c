@@ -66,10 +66,8 @@ static ckpt_status plan_executor(uint64_t *active, const ckpt_job *job, largest 
                                          .has_backward = true,
                                          .recompute = ckpt_job_recomputation(job)};
   ckpt_executor_memory memory;
-  uint64_t products = 0;
   CKPT_TRY(ckpt_executor_plan(&memory, job->model, &options, err));
-  if (!job->options->is_on_cuda) CKPT_TRY(ckpt_executor_plan_products(&products, job->model, &options, err));
-  *active = memory.arena + memory.state + products;
+  *active = memory.arena + memory.state + (job->options->is_on_cuda ? 0 : memory.products);
   return CKPT_OK;
 }
 

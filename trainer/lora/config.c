@@ -152,8 +152,7 @@ static bool is_all_linear(const json_t *names) {
 static ckpt_status is_taken(bool *out, const json_t *names, const char *module, ckpt_error *err) {
   *out = false;
   if (json_is_string(names)) {
-    if (!is_all_linear(names))
-      return matches(out, json_string_value(names), module, false, err);
+    if (!is_all_linear(names)) return matches(out, json_string_value(names), module, false, err);
     *out = !ends_in_module(module, "lm_head");
     return CKPT_OK;
   }

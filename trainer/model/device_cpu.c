@@ -217,13 +217,14 @@ const ckpt_tape_kernels *ckpt_device_cpu_kernels(void) {
   return ckpt_tape_kernels_cpu(i);
 }
 
+uint32_t ckpt_device_cpu_threads(uint32_t n_threads) {
+  const long n = n_threads != 0 ? (long)n_threads : sysconf(_SC_NPROCESSORS_ONLN);
+  return n < 1 ? 1 : n > MAX_THREADS ? MAX_THREADS : (uint32_t)n;
+}
+
 ckpt_status ckpt_device_cpu_new(ckpt_device **out, uint32_t n_threads, const ckpt_tape_kernels *kernels,
                                 ckpt_error *err) {
-  if (n_threads == 0) {
-    long n = sysconf(_SC_NPROCESSORS_ONLN);
-    n_threads = n < 1 ? 1 : (uint32_t)n;
-  }
-  if (n_threads > MAX_THREADS) n_threads = MAX_THREADS;
+  n_threads = ckpt_device_cpu_threads(n_threads);
   cpu *c = calloc(1, sizeof *c);
   CKPT_TRY_ALLOC(c, err);
   c->device.table = &cpu_table;

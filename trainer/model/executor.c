@@ -66,6 +66,47 @@ static ckpt_status make_plan(ckpt_memory_plan *plan, ckpt_executor_memory *memor
   return CKPT_OK;
 }
 
+/* Both factors of the last may be those of a smaller batch; of the others the matrix is as it is, and forward it may be
+ * stored otherwise. */
+static void plan_linear(const ckpt_tape_linear *l, bool is_bf16, const ckpt_parameter_place *place, uint32_t n_products,
+                        size_t *shared, size_t *panels) {
+  ckpt_gemm products[] = {{.m = l->n_tokens, .n = l->n_out, .k = l->n_in},
+                          {.m = l->n_tokens, .n = l->n_in, .k = l->n_out},
+                          {.m = l->n_out, .n = l->n_in, .k = l->n_tokens}};
+  if (place != NULL) products[0].b_dtype = place->dtype, products[0].is_b_turned = place->is_turned;
+  for (uint32_t i = 0; i < n_products; i++) {
+    size_t own;
+    products[i].is_bf16 = is_bf16;
+    const size_t n_bytes = ckpt_gemm_cpu_bytes(ckpt_device_cpu_kernels(), &products[i], i == 2, &own);
+    *shared = n_bytes > *shared ? n_bytes : *shared;
+    *panels = own > *panels ? own : *panels;
+  }
+}
+
+static uint64_t plan_products(const ckpt_model *model, const ckpt_executor_options *options,
+                              const ckpt_tape_limits *limits) {
+  size_t shared = 0, panels = 0;
+  for (uint32_t i = 0; i < model->tape.n_entries; i++) {
+    const ckpt_tape_entry *entry = &model->tape.entries[i];
+    const ckpt_tape_op *op = ckpt_tape_ops[entry->op];
+    ckpt_tape_linear linears[CKPT_TAPE_MAX_LINEARS];
+    if (op->linears == NULL) continue;
+    const ckpt_tape_value *weight = &model->tape.values[entry->parameters[0]];
+    const bool has_place = options->places != NULL && weight->residency == CKPT_RESIDES_PARAMETER;
+    const ckpt_parameter_place *place = has_place ? &options->places[weight->parameter] : NULL;
+    const uint32_t n = op->linears(&model->tape, entry, limits, linears);
+    for (uint32_t k = 0; k < n; k++) {
+      const bool is_frozen = k == 0 && entry->attributes.is_frozen;
+      plan_linear(&linears[k], entry->attributes.is_bf16, k == 0 ? place : NULL,
+                  !options->has_backward ? 1
+                  : is_frozen            ? 2
+                                         : 3,
+                  &shared, &panels);
+    }
+  }
+  return shared + (uint64_t)panels * ckpt_device_cpu_threads(options->n_threads);
+}
+
 ckpt_status ckpt_executor_plan(ckpt_executor_memory *out, const ckpt_model *model, const ckpt_executor_options *options,
                                ckpt_error *err) {
   ckpt_arena records;
@@ -76,40 +117,8 @@ ckpt_status ckpt_executor_plan(ckpt_executor_memory *out, const ckpt_model *mode
   ckpt_arena_init(&records, UINT64_MAX);
   ckpt_status status = make_plan(&plan, out, &records, &limits, model, options->has_backward, err);
   ckpt_arena_free(&records);
+  if (status == CKPT_OK) out->products = plan_products(model, options, &limits);
   return status;
-}
-
-/* Both factors of the last may be those of a smaller batch; of the others the matrix is as it is. */
-static void plan_linear(const ckpt_tape_linear *l, uint32_t n_products, size_t *shared, size_t *panels) {
-  const ckpt_gemm products[] = {{.m = l->n_tokens, .n = l->n_out, .k = l->n_in},
-                                {.m = l->n_tokens, .n = l->n_in, .k = l->n_out},
-                                {.m = l->n_out, .n = l->n_in, .k = l->n_tokens}};
-  for (uint32_t i = 0; i < n_products; i++) {
-    size_t own;
-    const size_t n_bytes = ckpt_gemm_cpu_bytes(ckpt_device_cpu_kernels(), &products[i], i == 2, &own);
-    *shared = n_bytes > *shared ? n_bytes : *shared;
-    *panels = own > *panels ? own : *panels;
-  }
-}
-
-ckpt_status ckpt_executor_plan_products(uint64_t *out, const ckpt_model *model, const ckpt_executor_options *options,
-                                        ckpt_error *err) {
-  ckpt_tape_limits limits;
-  size_t shared = 0, panels = 0;
-  CKPT_TRY(make_limits(&limits, model, options, sizeof(float), err));
-  for (uint32_t i = 0; i < model->tape.n_entries; i++) {
-    const ckpt_tape_entry *entry = &model->tape.entries[i];
-    const ckpt_tape_op *op = ckpt_tape_ops[entry->op];
-    ckpt_tape_linear linears[CKPT_TAPE_MAX_LINEARS];
-    if (!entry->attributes.is_bf16 || op->linears == NULL) continue;
-    const uint32_t n = op->linears(&model->tape, entry, &limits, linears);
-    for (uint32_t k = 0; k < n; k++) {
-      const bool is_frozen = k == 0 && entry->attributes.is_frozen;
-      plan_linear(&linears[k], !options->has_backward ? 1 : is_frozen ? 2 : 3, &shared, &panels);
-    }
-  }
-  *out = shared + (uint64_t)panels * options->n_threads;
-  return CKPT_OK;
 }
 
 /* ---- life -----------------------------------------------------------------------------------------------------------

@@ -52,16 +52,15 @@ typedef struct ckpt_executor_memory {
   uint64_t arena;                 /* activations, their gradients, scratch: all of it, 64-byte aligned */
   uint64_t state;                 /* tables that outlive a call */
   uint64_t live;                  /* greatest sum of what is alive at one step: arena is at least that */
+  /* What the CPU takes beside these, at most, for products in bf16 and of weights as they are stored: factors that are
+   * rounded once for all tiles, and panels of each thread. The plan's alone. */
+  uint64_t products;
 } ckpt_executor_memory;
 
-/* The plan without an executor: nothing is allocated for data. EINVAL, ELIMIT (an overflow), ENOMEM. */
+/* The plan without an executor: nothing is allocated for data, and of places only dtypes are looked at. EINVAL, ELIMIT
+ * (an overflow), ENOMEM. */
 ckpt_status ckpt_executor_plan(ckpt_executor_memory *out, const ckpt_model *model, const ckpt_executor_options *options,
                                ckpt_error *err);
-
-/* What the CPU takes beside it, at most, for products in bf16: factors that are rounded once for all tiles, and panels
- * of each of options->n_threads. 0 where no product is in bf16. Fails as the plan. */
-ckpt_status ckpt_executor_plan_products(uint64_t *out, const ckpt_model *model, const ckpt_executor_options *options,
-                                        ckpt_error *err);
 
 /* An executor; it borrows the model. Fails as the plan, and with EINVAL (has_backward of a model without) and ENOMEM.
  * Release with ckpt_executor_free (NULL is fine). */

@@ -104,8 +104,21 @@ static size_t panel_bytes(size_t rows, size_t most, size_t k, size_t element_byt
   return round_up(least(least(rows, most) * k, limit) * element_bytes, 64);
 }
 
+enum { IN_A_ROW = 2 * 256, TURNED = 16 }; /* elements of blocks at its ends; rows at once of what lies turned */
+
+/* A panel of b in f32, where it is stored otherwise, and a row on its way. */
+static size_t stored_bytes(const ckpt_gemm *g) {
+  size_t row = g->k > TILE_COLUMNS ? g->k : TILE_COLUMNS;
+  if (g->b_dtype == CKPT_DTYPE_NONE) return 0;
+  if (g->is_b_turned && row < TURNED * g->k) row = TURNED * g->k;
+  return panel_bytes(g->n, TILE_COLUMNS, g->k, sizeof(float)) + round_up((row + IN_A_ROW) * sizeof(float), 64);
+}
+
 size_t ckpt_gemm_cpu_bytes(const ckpt_tape_kernels *kernels, const ckpt_gemm *g, bool b_may_be_less, size_t *panels) {
-  enum { IN_A_ROW = 2 * 256 }; /* elements of blocks at its ends */
+  if (!g->is_bf16) {
+    *panels = stored_bytes(g);
+    return 0;
+  }
   const size_t n_a = g->m * g->k, n_b = g->n * g->k;
   const bool is_native = kernels->round == NULL, rounds_b = b_may_be_less || n_b <= MAX_ROUNDED;
   const bool packs_a = is_native || n_a > MAX_ROUNDED, packs_b = packs_a || n_b > MAX_ROUNDED;

@@ -220,6 +220,24 @@ ckpt_status ckpt_model_turned(ckpt_expr **out, ckpt_arena *arena, const ckpt_ind
   return CKPT_OK;
 }
 
+static ckpt_status refuse_missing(const ckpt_model *model, const ckpt_parameter *first, uint32_t n, ckpt_error *err) {
+  return ckpt_fail(err, CKPT_ENOTFOUND, NULL, first->name,
+                   "is not there, and %s needs it (%u of %u parameters are missing)", model->architecture, n,
+                   model->n_parameters);
+}
+
+ckpt_status ckpt_model_check(const ckpt_model *model, const ckpt_index *index, ckpt_error *err) {
+  const ckpt_parameter *missing = NULL;
+  uint32_t n_missing = 0;
+  for (uint32_t i = 0; i < model->n_parameters; i++) {
+    const ckpt_parameter *p = &model->parameters[i];
+    const ckpt_tensor *tensor = ckpt_model_tensor(index, p);
+    if (tensor != NULL) CKPT_TRY(check_shape(p, tensor, err));
+    if (tensor == NULL && n_missing++ == 0) missing = p;
+  }
+  return missing == NULL ? CKPT_OK : refuse_missing(model, missing, n_missing, err);
+}
+
 static ckpt_status add_row(ckpt_plan *plan, uint32_t sink, const ckpt_index *index, const ckpt_parameter *p,
                            const ckpt_tensor *tensor, const ckpt_parameter_place *at, ckpt_error *err) {
   ckpt_expr *expr;
@@ -252,9 +270,7 @@ static ckpt_status add_rows(ckpt_plan *plan, uint32_t sink, const memory_sink *t
   }
   *n_missing = n_more;
   if (missing == NULL || allow_missing) return CKPT_OK;
-  return ckpt_fail(err, CKPT_ENOTFOUND, NULL, missing->name,
-                   "is not there, and %s needs it (%u of %u parameters are missing)", model->architecture, n_more,
-                   model->n_parameters);
+  return refuse_missing(model, missing, n_more, err);
 }
 
 ckpt_status ckpt_model_load_places(const ckpt_parameter_place *places, const ckpt_model *model, const ckpt_index *index,

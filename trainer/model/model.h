@@ -97,7 +97,10 @@ typedef struct ckpt_load_options {
 ckpt_status ckpt_model_load(float *flat, const ckpt_model *model, const ckpt_index *index,
                             const ckpt_load_options *options, uint32_t *n_missing, ckpt_error *err);
 
-/* The same into places, by the table's numbers; each gets its dtype. */
+/* Whether an index has every parameter in its shape. Fails as ckpt_model_load, with nothing read. */
+ckpt_status ckpt_model_check(const ckpt_model *model, const ckpt_index *index, ckpt_error *err);
+
+/* As ckpt_model_load, into places, by the table's numbers; each gets its dtype. */
 ckpt_status ckpt_model_load_places(const ckpt_parameter_place *places, const ckpt_model *model, const ckpt_index *index,
                                    const ckpt_load_options *options, uint32_t *n_missing, ckpt_error *err);
 

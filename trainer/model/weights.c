@@ -72,16 +72,14 @@ static ckpt_status plan(ckpt_weights *w, uint64_t **offsets, const ckpt_model *m
   *w = (ckpt_weights){.places = calloc((size_t)model->n_parameters + 1, sizeof *w->places)};
   *offsets = calloc((size_t)model->n_parameters + 1, sizeof **offsets);
   if (w->places == NULL || *offsets == NULL) return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  CKPT_TRY(ckpt_model_check(model, index, err));
   return lay_out(w, *offsets, model, index, err);
 }
 
-ckpt_status ckpt_weights_size(uint64_t *n_bytes, const ckpt_model *model, const ckpt_index *index, ckpt_error *err) {
-  ckpt_weights w;
+ckpt_status ckpt_weights_plan(ckpt_weights *out, const ckpt_model *model, const ckpt_index *index, ckpt_error *err) {
   uint64_t *offsets;
-  const ckpt_status status = plan(&w, &offsets, model, index, err);
-  *n_bytes = w.n_bytes;
+  const ckpt_status status = plan(out, &offsets, model, index, err);
   free(offsets);
-  ckpt_weights_release(&w);
   return status;
 }
 

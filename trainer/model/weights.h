@@ -14,8 +14,9 @@ typedef struct ckpt_weights {
   uint64_t n_bytes;
 } ckpt_weights;
 
-/* Their bytes, with nothing allocated or read. ENOMEM, ELIMIT. */
-ckpt_status ckpt_weights_size(uint64_t *n_bytes, const ckpt_model *model, const ckpt_index *index, ckpt_error *err);
+/* Their dtypes and bytes, with no memory and nothing read. Fails with ENOTFOUND and EFORMAT as ckpt_model_load, ELIMIT,
+ * ENOMEM. Released with ckpt_weights_release whatever the result. */
+ckpt_status ckpt_weights_plan(ckpt_weights *out, const ckpt_model *model, const ckpt_index *index, ckpt_error *err);
 
 /* Reads them: as ckpt_model_load, and fails as it. Zeroed before; released with ckpt_weights_release whatever the
  * result. */

@@ -19,7 +19,7 @@ for model in llama mistral qwen2 gpt2; do
 done
 ckpt logits models/gpt2 -f - -o in.safetensors --json --quiet < ids.jsonl
 try logits models/gpt2 --ids 1 -o in.safetensors
-ckpt logits models/gpt2 --ids 1,2 -o plan.safetensors --plan | tail -3
+ckpt logits models/gpt2 --ids 1,2 -o plan.safetensors --plan --threads 1 | tail -3
 ls plan.safetensors 2>&1
 try logits models/gpt2 -o out.safetensors
 try logits models/gpt2 --ids 1 -f ids.jsonl -o out.safetensors

@@ -6,6 +6,7 @@
 
 extern "C" {
 #include "kernels/cpu/tape/tape.h"
+#include "libckpt/base/dtype.h"
 #include "trainer/model/memory_plan.h"
 }
 
@@ -348,6 +349,33 @@ TEST(ProductsPlan, HoldsWhatIsTaken) {
     }
 }
 
+// Of weights that are stored in bf16 or blocks, as they lie or turned, a panel in f32.
+TEST(ProductsPlan, HoldsPanelsOfWhatIsStoredOtherwise) {
+  const ckpt_tape_kernels *kernels = ckpt_device_cpu_kernels();
+  ckpt_device *device = nullptr;
+  ASSERT_EQ(ckpt_device_cpu_new(&device, 1, kernels, nullptr), CKPT_OK);
+  for (const auto &[n, k] : {std::pair<size_t, size_t>{512, 256}, {3072, 2048}, {256, 33024}})
+    for (int how = 0; how < 3; how++) { /* bf16 as Linear has it, as GPT-2 has it, blocks turned */
+      const ckpt_dtype dtype = how == 2 ? CKPT_Q8_0 : CKPT_BF16;
+      uint64_t n_bytes = 0;
+      ASSERT_TRUE(ckpt_dtype_bytes(dtype, n * k, &n_bytes));
+      std::vector<uint8_t> b(n_bytes);
+      std::vector<float> a(4 * k), c(4 * n);
+      ckpt_gemm gemm = {};
+      gemm.m = 4, gemm.n = n, gemm.k = k, gemm.lda = k, gemm.ldc = n, gemm.alpha = 1;
+      gemm.is_b_transposed = how == 0, gemm.is_b_turned = how == 2, gemm.ldb = how == 1 ? n : k;
+      gemm.a = a.data(), gemm.b = b.data(), gemm.c = c.data(), gemm.b_dtype = dtype;
+      n_shared = n_panels = 0;
+      ASSERT_EQ(device->table->gemm(device, &gemm, nullptr), CKPT_OK);
+      size_t panels;
+      EXPECT_EQ(ckpt_gemm_cpu_bytes(kernels, &gemm, false, &panels), n_shared);
+      EXPECT_GE(panels, n_panels) << n << " " << k << " " << how;
+      EXPECT_LE(panels, 17u << 20); /* tiles of larger batches are larger */
+      EXPECT_NE(n_panels, 0u);
+    }
+  ckpt_device_free(device);
+}
+
 TEST(ProductsPlan, OfAModelIsTheLargest) {
   const ckpt_model_options model_options = {sizeof model_options, true, true, false};
   for (const char *config : kConfigs) {
@@ -359,8 +387,9 @@ TEST(ProductsPlan, OfAModelIsTheLargest) {
     for (const bool has_backward : {false, true}) {
       options.has_backward = has_backward;
       ckpt_executor *x = nullptr;
-      uint64_t planned = 0;
-      ASSERT_EQ(ckpt_executor_plan_products(&planned, model, &options, &err), CKPT_OK);
+      ckpt_executor_memory memory;
+      ASSERT_EQ(ckpt_executor_plan(&memory, model, &options, &err), CKPT_OK);
+      const uint64_t planned = memory.products;
       ASSERT_EQ(ckpt_executor_new(&x, model, &options, &err), CKPT_OK) << err.message;
       const std::vector<int32_t> ids = Numbers(120, 1);
       ckpt_token_batch batch = BatchOf(3, 40, ids, ids);

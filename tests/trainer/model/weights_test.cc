@@ -111,9 +111,12 @@ TEST_P(Weights, AsStoredGiveTheBitsOfF32InLessMemory) {
     ckpt_weights weights = {};
     ckpt_error err = {};
     ASSERT_EQ(ckpt_weights_load(&weights, model.model, index.index, nullptr, &err), CKPT_OK) << err.message;
-    uint64_t planned = 0, n_stored = 0;
-    ASSERT_EQ(ckpt_weights_size(&planned, model.model, index.index, nullptr), CKPT_OK);
-    EXPECT_EQ(planned, weights.n_bytes);
+    uint64_t n_stored = 0;
+    ckpt_weights planned = {};
+    ASSERT_EQ(ckpt_weights_plan(&planned, model.model, index.index, nullptr), CKPT_OK);
+    EXPECT_EQ(planned.n_bytes, weights.n_bytes);
+    EXPECT_EQ(planned.memory, nullptr);
+    ckpt_weights_release(&planned);
     for (uint32_t i = 0; i < model.model->n_parameters; i++) {
       const ckpt_parameter *p = &model.model->parameters[i];
       const bool is_matrix = p->rank == 2 && std::string(p->name).find("wpe") == std::string::npos;
