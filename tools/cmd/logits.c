@@ -176,15 +176,16 @@ static ckpt_runner_options runner_options(const logits *l, const ckpt_args *args
 
 static ckpt_status make_model(logits *l, const ckpt_args *args, ckpt_error *err) {
   const ckpt_model_options model_options = {.struct_size = sizeof model_options};
+  const ckpt_status wrong = ckpt_args_has(args, "ids") ? CKPT_EINVAL : CKPT_EFORMAT; /* an option, or a file */
   CKPT_TRY(ckpt_model_open(&l->model, l->input.index, l->input.like, &model_options, err));
   ckpt_report_unused(args, l->input.index, l->model);
   if (l->sequences.longest > l->model->max_positions)
-    return ckpt_fail(err, CKPT_EINVAL, l->input.index->path, NULL,
+    return ckpt_fail(err, wrong, l->input.index->path, NULL,
                      "a sequence of %zu ids, the model has %" PRIu64 " positions", l->sequences.longest,
                      l->model->max_positions);
   for (size_t i = 0; i < l->sequences.n_ids; i++)
     if ((uint64_t)l->sequences.ids[i] >= l->model->vocabulary)
-      return ckpt_fail(err, CKPT_EINVAL, l->input.index->path, NULL, "id %d is not below %" PRIu64 " (the vocabulary)",
+      return ckpt_fail(err, wrong, l->input.index->path, NULL, "id %d is not below %" PRIu64 " (the vocabulary)",
                        l->sequences.ids[i], l->model->vocabulary);
   if (!ckpt_mul_u64(l->sequences.n, l->sequences.longest, &l->n_values) ||
       !ckpt_mul_u64(l->n_values, l->model->vocabulary, &l->n_values) || l->n_values > SIZE_MAX / sizeof(float))

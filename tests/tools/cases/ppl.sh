@@ -71,3 +71,38 @@ printf '{"input_ids":[1,2],"attention_mask":[1,1]}\n' > seen.jsonl
 printf '{"input_ids":[1,2],"attention_mask":[0,1]}\n' > hidden.jsonl
 code logits f32.gguf -f seen.jsonl -o seen.safetensors
 try logits f32.gguf -f hidden.jsonl -o hidden.safetensors
+printf '{"input_ids":[5000]}\n' > past.jsonl
+try logits f32.gguf -f past.jsonl -o past.safetensors
+code logits f32.gguf -f past.jsonl -o past.safetensors
+# within two standard errors of a limit: passed, but for --strict
+try ppl f32.gguf -f $text --ctx 64 --chunks 3 --max-ppl 285
+code ppl f32.gguf -f $text --ctx 64 --chunks 3 --max-ppl 285
+code ppl f32.gguf -f $text --ctx 64 --chunks 3 --max-ppl 285 --strict
+# a weight that is no number, of either; a tokenizer that gives other ids; windows that score nothing are none
+cp -r $model nan
+cp -r $model other
+chmod -R u+w nan other
+python3 - <<'EOF'
+import json, struct
+with open("nan/model.safetensors", "r+b") as file:
+    n, = struct.unpack("<Q", file.read(8))
+    at = json.loads(file.read(n))["model.layers.0.mlp.up_proj.weight"]["data_offsets"][0]
+    file.seek(8 + n + at)
+    file.write(b"\xc0\x7f\xc0\x7f")
+with open("other/tokenizer.json", encoding="utf-8") as file:
+    tokenizer = json.load(file)
+vocab = tokenizer["model"]["vocab"]
+vocab["e"], vocab["t"] = vocab["t"], vocab["e"]
+with open("other/tokenizer.json", "w", encoding="utf-8") as file:
+    json.dump(tokenizer, file)
+EOF
+echo '$ ckpt ppl nan'
+ckpt ppl nan -f $text --ctx 64 --chunks 3 --max-ppl 1e9 --quiet
+code ppl nan -f $text --ctx 64 --chunks 3
+echo '$ ckpt ppl --against nan'
+ckpt ppl $model -f $text --against nan --ctx 64 --chunks 3 --max-kl 1e9 --quiet | tail -4
+ckpt ppl $model -f $text --against nan --ctx 64 --chunks 3 --json | sed 's/.*\("kl_mean".*\),"device.*/\1/'
+try ppl $model -f $text --against other --ctx 64 --chunks 3
+n=$(head -c 120 $text | ckpt tokenize --model $model -f - | wc -w)
+head -c 120 $text > short.txt
+ckpt ppl $model -f short.txt --scoring hf --ctx $((n - 1)) --max-ppl 1e9 --quiet | sed -E 's/[0-9.]+ .*scored/N scored/; s/: .*//'
