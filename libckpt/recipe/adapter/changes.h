@@ -112,6 +112,11 @@ bool ckpt_adapters_untied(const ckpt_adapters *all, const char *kept, const char
 /* Checks what has more rows or fewer than in the base: a vocabulary, and all of it (vocabulary.c). */
 ckpt_status ckpt_changes_check_vocabulary(ckpt_adapters *all, ckpt_error *err);
 
+/* Gives a change, whose rank is known, its scale: what the config says of the module at `path`, times the adapter's,
+ * times how often PEFT adds the update (collect.c). EVALUE: no f32 holds it. */
+ckpt_status ckpt_change_set_scale(ckpt_change *change, const ckpt_adapters *all, const char *path, double n_times,
+                                  ckpt_error *err);
+
 /* Adds the changes that a pair of factors makes to experts (experts.c). *found: whether its module has parameters that
  * the config targets. */
 ckpt_status ckpt_change_experts(bool *found, ckpt_adapters *all, const ckpt_change *pair, ckpt_error *err);
