@@ -10,11 +10,21 @@
 
 typedef unsigned long long ull;
 
-static ckpt_status check_tensor(const ckpt_tensor *tensor, ckpt_error *err) {
+bool ckpt_adapter_is_integer(const ckpt_tensor *tensor) {
+  const ckpt_dtype_kind kind = ckpt_dtype_get(tensor->dtype)->kind;
+  return kind == CKPT_KIND_INT || kind == CKPT_KIND_UINT || kind == CKPT_KIND_BOOL;
+}
+
+ckpt_status ckpt_adapter_check_dtype(const ckpt_tensor *tensor, ckpt_error *err) {
   const ckpt_dtype dtype = (ckpt_dtype)tensor->dtype;
-  if (dtype != CKPT_F32 && dtype != CKPT_F16 && dtype != CKPT_BF16)
-    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL,
-                     "the adapter's tensor is %s: only f16, bf16 and f32 are merged", ckpt_dtype_name(dtype));
+  if (dtype == CKPT_F32 || dtype == CKPT_F16 || dtype == CKPT_BF16) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "the adapter's tensor is %s: only f16, bf16 and f32 are merged",
+                   ckpt_dtype_name(dtype));
+}
+
+/* A module that is saved whole may have integers, as counts of batches: the base's are none of a merge's business. */
+static ckpt_status check_tensor(const ckpt_tensor *tensor, bool is_whole, ckpt_error *err) {
+  if (!is_whole || !ckpt_adapter_is_integer(tensor)) CKPT_TRY(ckpt_adapter_check_dtype(tensor, err));
   if (tensor->n_elements != 0) return CKPT_OK;
   return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL,
                    "has no elements: ZeRO-3 and FSDP leave it so where weights were not gathered before saving");
@@ -63,7 +73,7 @@ ckpt_status ckpt_adapter_take(ckpt_adapter_tensors *to, ckpt_arena *arena, const
   ckpt_adapter_name name;
   CKPT_TRY(ckpt_adapter_name_parse(&name, tensor->name, err));
   if (name.is_ignored) return CKPT_OK;
-  CKPT_TRY(check_tensor(tensor, err));
+  CKPT_TRY(check_tensor(tensor, name.part == CKPT_ADAPTER_WHOLE, err));
   CKPT_TRY(check_own_name(to, tensor, err));
   CKPT_TRY(ckpt_grow(&to->items, to->n, &to->capacity, sizeof *to->items, err));
   ckpt_adapter_tensor *item = &to->items[to->n];

@@ -33,6 +33,12 @@ typedef struct ckpt_adapter_pair {
  * or it is another adapter's than those before it. */
 ckpt_status ckpt_adapter_take(ckpt_adapter_tensors *to, ckpt_arena *arena, const ckpt_tensor *tensor, ckpt_error *err);
 
+/* Whether a tensor's values are whole numbers, or truth values. */
+bool ckpt_adapter_is_integer(const ckpt_tensor *tensor);
+
+/* EUNSUPPORTED: a tensor's values are of a dtype that no merge takes. */
+ckpt_status ckpt_adapter_check_dtype(const ckpt_tensor *tensor, ckpt_error *err);
+
 /* Sorts them: those of a module stand together, its update's parts first. */
 void ckpt_adapter_sort(ckpt_adapter_tensors *tensors);
 

@@ -1,0 +1,32 @@
+/* models.h - what the model of transformers 5 calls a tensor of a base, where files call it otherwise or lack the name.
+ *
+ * PEFT finds modules in the model. Files keep names of older versions, and one name of tensors that the model ties. */
+#ifndef CKPT_RECIPE_ADAPTER_MODELS_H
+#define CKPT_RECIPE_ADAPTER_MODELS_H
+
+#include "libckpt/recipe/adapter/names.h"
+
+/* The model's name of a tensor that the base's files call `name`; written to out where it is another one. */
+const char *ckpt_model_name(char out[CKPT_ADAPTER_NAME], const ckpt_index *base, const char *name);
+
+/* What a base of the bare model, without a head, has before each of its names here and not in the model; NULL: nothing.
+ * Borrowed from the family's row. */
+const char *ckpt_model_bare_prefix(const ckpt_index *base);
+
+/* The i-th name that the model has for a stored tensor, of these names, and that no file of the base has. The output
+ * head is not among them. False past the last. */
+bool ckpt_model_tied_name(char out[CKPT_ADAPTER_NAME], const ckpt_index *base, const char *name, size_t i);
+
+/* The tensor of the base that such a name is of; NULL: it is no such name. */
+const ckpt_tensor *ckpt_model_tied_to(const ckpt_index *base, const char *name);
+
+/* The head that the model computes with its input embedding, where that alone is stored; tensor NULL: none. ENOMEM. */
+ckpt_status ckpt_model_find_head(ckpt_adapter_place *out, const ckpt_index *base, ckpt_error *err);
+
+/* Whether a matrix of a linear layer is stored transposed, as GPT-2 does: the family, else the model's type says so. */
+bool ckpt_model_transposes(const ckpt_index *base, const ckpt_tensor *tensor);
+
+/* Whether a matrix is a router's beside its experts: it has a module of its own in transformers 5, no linear layer. */
+bool ckpt_model_routes(const ckpt_index *base, const ckpt_tensor *tensor);
+
+#endif
