@@ -60,7 +60,8 @@ ckpt_status ckpt_adapters_find_head(ckpt_adapters *all, ckpt_error *err) {
   (void)ckpt_config_bool(config, "tie_word_embeddings", &is_tied);
   if (is_tied && ckpt_config_item(config, "architectures", 0, &class)) {
     all->head.name = head_of(class);
-    all->head.tensor = all->head.name == NULL ? NULL : find_embedding(base);
+    const bool is_stored = all->head.name == NULL || ckpt_index_find(base, all->head.name) != NULL;
+    all->head.tensor = is_stored ? NULL : find_embedding(base);
   }
   ckpt_config_free(config);
   return CKPT_OK;

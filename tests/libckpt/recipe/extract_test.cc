@@ -505,6 +505,11 @@ TEST_F(Modules, AreThoseOfTheModelUnderEveryNameOfATie) {
   EXPECT_EQ(extracted(R"({"model_type":"distilbert","architectures":["DistilBertForMaskedLM"]})", distilbert,
                       {"distilbert.embeddings.word_embeddings.weight"}),
             (Names{"distilbert.embeddings.word_embeddings.weight", "vocab_projector.weight", "vocab_projector.bias"}));
+  Tensors apart = distilbert; /* a file with both matrices */
+  apart.push_back({"vocab_projector.weight", {8, 4}, 1});
+  EXPECT_EQ(extracted(R"({"model_type":"distilbert","architectures":["DistilBertForMaskedLM"]})", apart,
+                      {"distilbert.embeddings.word_embeddings.weight"}),
+            Names{"distilbert.embeddings.word_embeddings.weight"});
   const Tensors neox = {{"gpt_neox.embed_in.weight", {8, 4}, 1}, {"embed_out.weight", {8, 4}, 1}};
   EXPECT_EQ(
       extracted(R"({"model_type":"gpt_neox","architectures":["GPTNeoXForCausalLM"]})", neox, {"embed_out.weight"}),
