@@ -97,8 +97,8 @@ ckpt_status ckpt_changes_settle(ckpt_adapters *all, ckpt_error *err);
 ckpt_status ckpt_changes_orient(ckpt_adapters *all, ckpt_error *err);
 
 /* Whether the type of the base's model is one without a row whose linear layers are Conv1D, stored transposed: 1, 0, or
- * -1 where nothing says the type (shapes.c). */
-int ckpt_adapter_type_transposes(const ckpt_index *base);
+ * -1 where nothing says the type (shapes.c). ENOMEM. */
+ckpt_status ckpt_adapter_type_transposes(int *out, const ckpt_index *base, ckpt_error *err);
 
 /* Refuses what depends on the order of adapters (changes.c). */
 ckpt_status ckpt_changes_check_pairs(const ckpt_adapters *all, ckpt_error *err);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "libckpt/base/error.h"
 #include "libckpt/base/text.h"
 #include "libckpt/index/arch.h"
 #include "libckpt/recipe/adapter/changes.h"
@@ -84,23 +85,36 @@ const char *ckpt_model_name(char out[CKPT_ADAPTER_NAME], const ckpt_index *base,
   return renamed != NULL ? renamed : name;
 }
 
-const char *ckpt_model_bare_prefix(const ckpt_index *base) {
-  const ckpt_arch *arch = base->architecture != NULL ? ckpt_arch_find(base->architecture) : NULL;
+/* ---- layers ------------------------------------------------------------------------------------------------------ */
+
+/* Whether the config's class is a model without a head. */
+static ckpt_status find_bare(bool *is_bare, const ckpt_index *base, ckpt_error *err) {
   const ckpt_side_file *side = ckpt_index_side_file(base, "config.json");
   const char *class;
   ckpt_config *config;
-  if (arch == NULL || arch->base_prefix == NULL || side == NULL || side->text == NULL ||
-      ckpt_config_parse(&config, side->text, side->n_bytes, NULL, NULL) != CKPT_OK)
-    return NULL;
-  const bool is_bare = ckpt_config_item(config, "architectures", 0, &class) && ckpt_text_ends(class, "Model") &&
-                       strstr(class, "Head") == NULL && strstr(class, "For") == NULL;
+  *is_bare = false;
+  if (side == NULL || side->text == NULL) return CKPT_OK;
+  const ckpt_status status = ckpt_config_parse(&config, side->text, side->n_bytes, NULL, NULL);
+  if (status == CKPT_ENOMEM) return ckpt_fail(err, status, NULL, NULL, "out of memory");
+  if (status != CKPT_OK) return CKPT_OK;
+  *is_bare = ckpt_config_item(config, "architectures", 0, &class) && ckpt_text_ends(class, "Model") &&
+             strstr(class, "Head") == NULL && strstr(class, "For") == NULL;
   ckpt_config_free(config);
-  return is_bare ? arch->base_prefix : NULL;
+  return CKPT_OK;
 }
 
-/* ---- layers ------------------------------------------------------------------------------------------------------ */
+ckpt_status ckpt_model_look(ckpt_model_facts *out, const ckpt_index *base, ckpt_error *err) {
+  const ckpt_arch *arch = base->architecture != NULL ? ckpt_arch_find(base->architecture) : NULL;
+  bool is_bare;
+  int transposes;
+  CKPT_TRY(find_bare(&is_bare, base, err));
+  CKPT_TRY(ckpt_adapter_type_transposes(&transposes, base, err));
+  *out = (ckpt_model_facts){.prefix = arch != NULL && is_bare ? arch->base_prefix : NULL,
+                            .has_conv1d = arch == NULL && transposes == 1};
+  return CKPT_OK;
+}
 
-bool ckpt_model_transposes(const ckpt_index *base, const ckpt_tensor *tensor) {
+bool ckpt_model_transposes(const ckpt_model_facts *facts, const ckpt_index *base, const ckpt_tensor *tensor) {
   static const char *const leaves[] = {"c_attn.weight", "c_proj.weight", "c_fc.weight", "q_attn.weight"};
   const ckpt_arch *arch = base->architecture != NULL ? ckpt_arch_find(base->architecture) : NULL;
   uint64_t numbers[2];
@@ -109,7 +123,7 @@ bool ckpt_model_transposes(const ckpt_index *base, const ckpt_tensor *tensor) {
     return row != NULL && (row->notes & CKPT_NAME_TRANSPOSE) != 0;
   }
   for (size_t i = 0; i < sizeof leaves / sizeof *leaves; i++)
-    if (ckpt_adapter_ends_with(tensor->name, leaves[i])) return ckpt_adapter_type_transposes(base) == 1;
+    if (ckpt_adapter_ends_with(tensor->name, leaves[i])) return facts->has_conv1d;
   return false;
 }
 

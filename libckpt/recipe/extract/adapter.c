@@ -89,25 +89,28 @@ static ckpt_status add_whole(maker *m, const ckpt_extract_whole *whole, ckpt_err
 
 /* ---- the whole --------------------------------------------------------------------------------------------------- */
 
-/* PEFT's task of a model that generates text. */
-static const char *task_of(const ckpt_index *base) {
+/* PEFT's task of a model that generates text; NULL: another one. */
+static ckpt_status find_task(const char **task, const ckpt_index *base, ckpt_error *err) {
   const ckpt_side_file *side = ckpt_index_side_file(base, "config.json");
-  const char *class, *task = NULL;
+  const char *class;
   ckpt_config *config;
-  if (side == NULL || side->text == NULL ||
-      ckpt_config_parse(&config, side->text, side->n_bytes, NULL, NULL) != CKPT_OK)
-    return NULL;
+  *task = NULL;
+  if (side == NULL || side->text == NULL) return CKPT_OK;
+  const ckpt_status status = ckpt_config_parse(&config, side->text, side->n_bytes, NULL, NULL);
+  if (status == CKPT_ENOMEM) return ckpt_fail(err, status, NULL, NULL, "out of memory");
+  if (status != CKPT_OK) return CKPT_OK;
   if (ckpt_config_item(config, "architectures", 0, &class) &&
       (ckpt_text_ends(class, "ForCausalLM") || ckpt_text_ends(class, "LMHeadModel")))
-    task = "CAUSAL_LM";
+    *task = "CAUSAL_LM";
   ckpt_config_free(config);
-  return task;
+  return CKPT_OK;
 }
 
 static ckpt_status add_config(maker *m, ckpt_error *err) {
-  const char *text, *base_name = m->x->options.base_name;
+  const char *text, *task, *base_name = m->x->options.base_name;
+  CKPT_TRY(find_task(&task, m->x->base, err));
   const ckpt_adapter_settings settings = {.base_path = base_name != NULL ? base_name : m->x->base->path,
-                                          .task = task_of(m->x->base),
+                                          .task = task,
                                           .modules = m->modules,
                                           .n_modules = m->n_modules,
                                           .saved = m->x->saved,

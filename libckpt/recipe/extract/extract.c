@@ -18,7 +18,6 @@
 #include "libckpt/index/arch.h"
 #include "libckpt/io/descriptors.h"
 #include "libckpt/recipe/adapter/forms.h"
-#include "libckpt/recipe/adapter/models.h"
 #include "libckpt/recipe/adapter/parts.h"
 #include "libckpt/recipe/extract/items.h"
 #include "libckpt/recipe/extract/jacobi.h"
@@ -98,7 +97,7 @@ static ckpt_status add_item(ckpt_extraction *x, const ckpt_tensor *base, const c
   const ckpt_tensor *of = ckpt_index_find(x->base, weight);
   item->is_linear = is_linear(x->base, base);
   item->is_of_linear = !item->is_linear && of != NULL && is_linear(x->base, of) && ckpt_text_ends(name, ".bias");
-  item->is_transposed = item->is_linear && ckpt_model_transposes(x->base, base);
+  item->is_transposed = item->is_linear && ckpt_model_transposes(&x->facts, x->base, base);
   item->is_integer = ckpt_adapter_is_integer(base);
   item->is_expert = item->is_linear && is_of_expert(name);
   x->n++;
@@ -106,8 +105,8 @@ static ckpt_status add_item(ckpt_extraction *x, const ckpt_tensor *base, const c
 }
 
 const char *ckpt_extract_name(const ckpt_extraction *x, const char *name) {
-  const size_t n = x->prefix == NULL ? 0 : strlen(x->prefix);
-  return n != 0 && strncmp(name, x->prefix, n) == 0 ? name + n : name;
+  const size_t n = x->facts.prefix == NULL ? 0 : strlen(x->facts.prefix);
+  return n != 0 && strncmp(name, x->facts.prefix, n) == 0 ? name + n : name;
 }
 
 /* Buffers are the base's: an adapter has no place for them. */
@@ -203,8 +202,8 @@ ckpt_status ckpt_extract_open(ckpt_extraction **out, const ckpt_index *base, con
   CKPT_TRY_ALLOC(x, err);
   *x = (ckpt_extraction){.base = base, .tuned = tuned, .options = *options, .file = -1};
   ckpt_arena_init(&x->arena, tuned->max_bytes);
-  x->prefix = ckpt_model_bare_prefix(base);
-  ckpt_status status = pair(x, err);
+  ckpt_status status = ckpt_model_look(&x->facts, base, err);
+  if (status == CKPT_OK) status = pair(x, err);
   if (status == CKPT_OK) status = check_options(x, err);
   if (status == CKPT_OK)
     *out = x;

@@ -2,6 +2,7 @@
 #ifndef CKPT_RECIPE_EXTRACT_ITEMS_H
 #define CKPT_RECIPE_EXTRACT_ITEMS_H
 
+#include "libckpt/recipe/adapter/models.h"
 #include "libckpt/recipe/extract/extract.h"
 
 typedef struct ckpt_extract_item {
@@ -30,7 +31,7 @@ struct ckpt_extraction {
   const ckpt_index *base, *tuned;
   ckpt_extract_options options;
   ckpt_arena arena;
-  const char *prefix;       /* that names have here and not in the model; or NULL */
+  ckpt_model_facts facts;   /* of the base */
   ckpt_extract_item *items; /* linear layers, and all other parameters */
   size_t n;
   int file;           /* of the factors; -1: none yet */
@@ -43,7 +44,7 @@ struct ckpt_extraction {
   uint64_t expert_rank; /* that all experts' factors have; 0: there are none */
 };
 
-/* A name without that prefix. */
+/* A name without the prefix of facts. */
 const char *ckpt_extract_name(const ckpt_extraction *x, const char *name);
 
 /* Decides what is stored whole, once all items are compared: every parameter of a module of which one is, factors or

@@ -8,7 +8,6 @@
 #include "libckpt/base/error.h"
 #include "libckpt/base/text.h"
 #include "libckpt/io/descriptors.h"
-#include "libckpt/recipe/adapter/models.h"
 #include "libckpt/recipe/extract/items.h"
 
 /* One name that the model has for a tensor of the base. */
