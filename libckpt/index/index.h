@@ -63,6 +63,7 @@ typedef enum ckpt_note_kind {
   CKPT_NOTE_UNREAD,        /* what is not read, and why */
   CKPT_NOTE_STATE_LEFT,    /* training state that is not carried, or not read: a run cannot go on from a copy */
   CKPT_NOTE_STATES_UNREAD, /* the same of an optimizer's states: whoever asks for them is refused */
+  CKPT_NOTE_WEIGHTS_LEFT,  /* other weights beside those that were read */
   CKPT_NOTE_LOADING,       /* what has to be allowed before it can be loaded */
   CKPT_NOTE_DOUBT          /* what was asked for or guessed, and may not be what is meant */
 } ckpt_note_kind;

@@ -275,9 +275,10 @@ static ckpt_status take_stats(void *arg, const void *item, ckpt_error *err) {
   return CKPT_OK;
 }
 
-/* What the first cast of an expression casts to; NONE without one. */
+/* What the first cast or update of an expression rounds to; NONE without one. */
 static ckpt_dtype cast_target(const ckpt_expr *node) {
-  if (ckpt_op_is_cast(node->op)) return (ckpt_dtype)node->dtype;
+  if (ckpt_op_is_cast(node->op) || node->op == &ckpt_op_lora || node->op == &ckpt_op_dora)
+    return (ckpt_dtype)node->dtype;
   ckpt_dtype target = CKPT_DTYPE_NONE;
   for (uint32_t i = 0; i < node->n_args && target == CKPT_DTYPE_NONE; i++) target = cast_target(node->args[i]);
   return target;

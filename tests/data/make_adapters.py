@@ -103,12 +103,8 @@ def main():
         text = json.loads(path.read_text())
         text["base_model_name_or_path"] = "base"
         path.write_text(json.dumps(text, indent=2) + "\n")
-        attention = getattr(wrapped.base_model.model, "attention", None)
-        once = attention.base_layer.out_proj.get_delta_weight("default").detach() if hasattr(attention, "lora_A") else None
         merged = as_saved(wrapped.merge_and_unload())
         before = load_file(folder / "base" / "model.safetensors")
-        if once is not None:  # merge_and_unload adds this update twice, the wrapped model computes with it once
-            merged["attention.out_proj.weight"] = before["attention.out_proj.weight"] + once
         changed = {name: merged[name].clone() for name in before if not torch.equal(before[name], merged[name])}
         save_file(changed, folder / "merged.safetensors")
 

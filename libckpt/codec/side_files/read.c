@@ -120,6 +120,7 @@ static ckpt_status write_note(const side_reader *r, const names *list, const cha
                                  list == &r->folders ? "folder" : "file", ckpt_plural(list->n), of, list->text, more);
   CKPT_TRY_ALLOC(note->left, err);
   if (list == &r->training) note->kind = CKPT_NOTE_STATE_LEFT;
+  if (list == &r->weights || list == &r->folders) note->kind = CKPT_NOTE_WEIGHTS_LEFT;
   return CKPT_OK;
 }
 
@@ -170,10 +171,12 @@ static ckpt_status read_modules(side_reader *r, const ckpt_entry *entry, ckpt_er
 
 /* What in the folder says what its other files are. */
 static ckpt_status look_ahead(side_reader *r, const ckpt_entry *entries, size_t n, ckpt_error *err) {
+  static const char *const adapters[] = {"adapter_model.safetensors", "adapter_model.bin"};
+  const bool reads_adapter = was_read(r, adapters[0]) || was_read(r, adapters[1]);
   for (size_t i = 0; i < n; i++) {
     const char *name = entries[i].name;
-    if (strcmp(name, "adapter_model.safetensors") == 0 || strcmp(name, "adapter_model.bin") == 0)
-      r->has_other_adapter = r->has_other_adapter || !was_read(r, name);
+    const bool is_adapter = strcmp(name, adapters[0]) == 0 || strcmp(name, adapters[1]) == 0;
+    r->has_other_adapter = r->has_other_adapter || (is_adapter && !reads_adapter);
     if (entries[i].is_file && strcmp(name, "modules.json") == 0) CKPT_TRY(read_modules(r, &entries[i], err));
   }
   return CKPT_OK;

@@ -5,7 +5,8 @@
  * scale * (row of the one x the other): the backend's `lora` (backend.h). `dora` has one term and a last argument, the
  * magnitudes (..., 1): rows are then scaled to them, by their norm in f64.
  *
- * Where somebody asks, what the update did is added up in the same pass: squares by rows, in f64, then exactly.
+ * What is not finite of a finite base counts as overflow. Where somebody asks, what the update did is added up in the
+ * same pass: squares by rows, in f64, then exactly.
  * Sources: PEFT's LoRA layers, merge; Liu et al. 2024 (DoRA), eq. 5. */
 #include <math.h>
 #include <string.h>
@@ -107,6 +108,16 @@ static ckpt_status scale_row(const ckpt_op_call *call, uint64_t row, ckpt_lora_s
   return CKPT_OK;
 }
 
+/* Results that f32 does not hold, of values that it holds: they count as those of a cast. */
+static void count_overflow(const ckpt_op_call *call) {
+  const float *base = call->args[0], *out = call->out;
+  uint64_t n = 0;
+  for (uint64_t i = 0; i < call->n_elements; i++) n += !isfinite(out[i]) && isfinite(base[i]);
+  if (n == 0) return;
+  call->stats->n_overflow += n;
+  call->stats->largest = INFINITY;
+}
+
 static ckpt_status run(const ckpt_op_call *call, bool has_magnitudes, ckpt_error *err) {
   const uint64_t width = call->node->shape[call->node->rank - 1], n_rows = width == 0 ? 0 : call->n_elements / width;
   ckpt_lora_squares squares[ROWS];
@@ -117,6 +128,7 @@ static ckpt_status run(const ckpt_op_call *call, bool has_magnitudes, ckpt_error
       CKPT_TRY(scale_row(call, row + i, call->update == NULL ? NULL : &squares[i], err));
     if (call->update != NULL) look(call, row, n, squares);
   }
+  count_overflow(call);
   return CKPT_OK;
 }
 

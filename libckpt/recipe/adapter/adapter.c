@@ -150,6 +150,16 @@ static ckpt_status note_base(ckpt_adapters *all, const ckpt_opened_adapter *adap
                              adapter->index->path, recorded);
 }
 
+/* Weights beside the adapter's may have been trained with it: trainers save in their own files what PEFT does not know.
+ */
+static ckpt_status note_other_weights(ckpt_adapters *all, const ckpt_opened_adapter *adapter, ckpt_error *err) {
+  const ckpt_index *index = adapter->under != NULL ? adapter->under : adapter->index;
+  for (uint32_t i = 0; i < index->n_notes; i++)
+    if (index->notes[i].kind == CKPT_NOTE_WEIGHTS_LEFT)
+      CKPT_TRY(ckpt_adapters_doubt(all, err, "%s %s", index->path, index->notes[i].text));
+  return CKPT_OK;
+}
+
 /* PEFT takes its own list for the family then, which may be shorter. */
 static ckpt_status note_targets(ckpt_adapters *all, const ckpt_opened_adapter *adapter, ckpt_error *err) {
   const ckpt_peft *peft = &adapter->peft;
@@ -162,6 +172,7 @@ static ckpt_status find_changes(ckpt_adapters *all, ckpt_error *err) {
   CKPT_TRY(ckpt_adapters_find_head(all, err));
   for (uint32_t i = 0; i < all->n; i++) {
     CKPT_TRY(note_base(all, &all->list[i], err));
+    CKPT_TRY(note_other_weights(all, &all->list[i], err));
     CKPT_TRY(note_targets(all, &all->list[i], err));
     CKPT_TRY(ckpt_changes_collect(all, i, err));
   }

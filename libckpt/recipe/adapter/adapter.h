@@ -10,8 +10,9 @@
 
 typedef struct ckpt_adapters ckpt_adapters;
 
-/* The formulas and the order of sums: others would give other bytes. */
-#define CKPT_MERGE_RULES "1"
+/* The formulas and the order of sums: others would give other bytes. 2: an attention's out_proj gets its update twice,
+ * an expert gets its own, and f32 decides whether what was trained in f32 is the base's. */
+#define CKPT_MERGE_RULES "2"
 
 /* One adapter of a merge. */
 typedef struct ckpt_adapter_request {

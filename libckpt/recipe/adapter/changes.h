@@ -96,6 +96,10 @@ ckpt_status ckpt_changes_settle(ckpt_adapters *all, ckpt_error *err);
 /* Finds how each update lies in its tensor, and refuses what does not fit (shapes.c). */
 ckpt_status ckpt_changes_orient(ckpt_adapters *all, ckpt_error *err);
 
+/* Whether the type of the base's model is one without a row whose linear layers are Conv1D, stored transposed: 1, 0, or
+ * -1 where nothing says the type (shapes.c). ENOMEM. */
+ckpt_status ckpt_adapter_type_transposes(int *out, const ckpt_index *base, ckpt_error *err);
+
 /* Refuses what depends on the order of adapters (changes.c). */
 ckpt_status ckpt_changes_check_pairs(const ckpt_adapters *all, ckpt_error *err);
 
@@ -111,6 +115,11 @@ bool ckpt_adapters_untied(const ckpt_adapters *all, const char *kept, const char
 
 /* Checks what has more rows or fewer than in the base: a vocabulary, and all of it (vocabulary.c). */
 ckpt_status ckpt_changes_check_vocabulary(ckpt_adapters *all, ckpt_error *err);
+
+/* Gives a change, whose rank is known, its scale: what the config says of the module at `path`, times the adapter's,
+ * times how often PEFT adds the update (collect.c). EVALUE: no f32 holds it. */
+ckpt_status ckpt_change_set_scale(ckpt_change *change, const ckpt_adapters *all, const char *path, double n_times,
+                                  ckpt_error *err);
 
 /* Adds the changes that a pair of factors makes to experts (experts.c). *found: whether its module has parameters that
  * the config targets. */

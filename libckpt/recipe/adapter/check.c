@@ -2,6 +2,7 @@
  *
  * What only the base shows is not looked at: whether its modules are there, their shapes, and what they tie. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "libckpt/base/error.h"
 #include "libckpt/base/text.h"
@@ -38,12 +39,27 @@ static ckpt_status check_config(ckpt_peft *peft, const ckpt_adapter_pair *pair, 
                    "the config does not target '%s' (target_modules), and so PEFT would not use this", pair->module);
 }
 
+/* Tensors that are no parts of updates. */
+static ckpt_status check_others(ckpt_findings *findings, const ckpt_peft *peft, const ckpt_index *adapter,
+                                const ckpt_adapter_tensors *found, const ckpt_adapter_tensor *at,
+                                const ckpt_adapter_tensor *end, ckpt_error *err) {
+  for (; at < end; at++) {
+    ckpt_error defect = {0};
+    if (at->part != CKPT_ADAPTER_WHOLE) continue;
+    const ckpt_status status = ckpt_adapter_check_whole(found, at, peft, &defect);
+    CKPT_TRY(report(findings, status, ckpt_index_file_of(adapter, at->tensor), at->tensor->name, &defect, err));
+  }
+  return CKPT_OK;
+}
+
 static ckpt_status check_module(ckpt_findings *findings, ckpt_peft *peft, const ckpt_index *adapter,
-                                const ckpt_adapter_tensor *at, const ckpt_adapter_tensor *end, ckpt_error *err) {
+                                const ckpt_adapter_tensors *found, const ckpt_adapter_tensor *at,
+                                const ckpt_adapter_tensor *end, ckpt_error *err) {
   ckpt_adapter_pair pair;
   ckpt_error defect = {0};
   const char *name = at->tensor->name;
   ckpt_status status = ckpt_adapter_gather(&pair, &at, end, &defect);
+  if (status == CKPT_OK) CKPT_TRY(check_others(findings, peft, adapter, found, at, end, err));
   if (status == CKPT_OK && !ckpt_adapter_is_pair(&pair) && pair.bias == NULL) return CKPT_OK;
   if (status == CKPT_OK) name = ckpt_adapter_pair_tensor(&pair)->name;
   if (status == CKPT_OK) status = ckpt_adapter_check_pair(&pair, peft, &defect);
@@ -51,21 +67,49 @@ static ckpt_status check_module(ckpt_findings *findings, ckpt_peft *peft, const 
   return report(findings, status, ckpt_index_file_of(adapter, ckpt_index_find(adapter, name)), name, &defect, err);
 }
 
-/* Modules that the config says are saved whole, or in rows; which of them the model has, only the base shows. */
+static bool has_whole(const ckpt_adapter_tensors *found, const char *name) {
+  for (uint32_t i = 0; i < found->n; i++)
+    if (found->items[i].part == CKPT_ADAPTER_WHOLE && ckpt_peft_names_module_of(name, found->items[i].wanted))
+      return true;
+  return false;
+}
+
+/* PEFT names each of these for a task, of which a model has one. */
+static bool is_head(const char *name) {
+  return strcmp(name, "classifier") == 0 || strcmp(name, "score") == 0 || strcmp(name, "qa_outputs") == 0;
+}
+
+/* Modules that the config says are saved whole; which of them the model has, only the base shows. */
 static ckpt_status check_saved(ckpt_findings *findings, const ckpt_peft *peft, const ckpt_adapter_tensors *found,
                                ckpt_error *err) {
-  const char *module;
-  bool has_whole = peft->saved.n == 0, has_rows = !ckpt_peft_rows_of(peft, 0, &module);
-  for (uint32_t i = 0; i < found->n; i++) {
-    const ckpt_adapter_tensor *item = &found->items[i];
-    has_whole = has_whole || (item->part == CKPT_ADAPTER_WHOLE && ckpt_peft_saves(peft, item->wanted));
-    has_rows = has_rows || item->part == CKPT_ADAPTER_ROWS;
+  ckpt_name_list missing = {.n = 0};
+  bool has_any = false, has_head = false;
+  for (size_t i = 0; i < peft->saved.n; i++) {
+    const char *name = peft->saved.names[i];
+    const bool has = has_whole(found, name);
+    has_any = has_any || has;
+    has_head = has_head || (has && is_head(name));
   }
-  if (!has_whole)
-    CKPT_TRY(ckpt_findings_add(findings, err, CKPT_PROBLEM, peft->path, NULL,
-                               "modules_to_save: no module of them (%s%s) has tensors here", peft->saved.names[0],
-                               peft->saved.n == 1 ? "" : ", ..."));
-  if (has_rows) return CKPT_OK;
+  for (size_t i = 0; i < peft->saved.n; i++) {
+    const char *name = peft->saved.names[i];
+    if (!has_whole(found, name) && !(has_head && is_head(name))) ckpt_name_list_add(&missing, name);
+  }
+  if (missing.n == 0) return CKPT_OK;
+  if (!has_any)
+    return ckpt_findings_add(findings, err, CKPT_PROBLEM, peft->path, NULL,
+                             "modules_to_save: no module of them (%s) has tensors here", missing.text);
+  return ckpt_findings_add(findings, err, CKPT_UNPROVEN, NULL, NULL,
+                           "adapter: %s of modules_to_save: no tensors are here, so the base must lack %s",
+                           missing.text, missing.n == 1 ? "it" : "them");
+}
+
+/* Modules that have rows alone. */
+static ckpt_status check_rows(ckpt_findings *findings, const ckpt_peft *peft, const ckpt_adapter_tensors *found,
+                              ckpt_error *err) {
+  const char *module;
+  if (!ckpt_peft_rows_of(peft, 0, &module)) return CKPT_OK;
+  for (uint32_t i = 0; i < found->n; i++)
+    if (found->items[i].part == CKPT_ADAPTER_ROWS) return CKPT_OK;
   return ckpt_findings_add(findings, err, CKPT_PROBLEM, peft->path, NULL, "trainable_token_indices: no rows are here");
 }
 
@@ -84,9 +128,10 @@ static ckpt_status check_tensors(ckpt_findings *findings, ckpt_peft *peft, const
   ckpt_adapter_sort(&found);
   for (uint32_t first = 0, end; first < found.n && status == CKPT_OK; first = end) {
     end = ckpt_adapter_module_end(&found, first);
-    status = check_module(findings, peft, adapter, found.items + first, found.items + end, err);
+    status = check_module(findings, peft, adapter, &found, found.items + first, found.items + end, err);
   }
   if (status == CKPT_OK) status = check_saved(findings, peft, &found, err);
+  if (status == CKPT_OK) status = check_rows(findings, peft, &found, err);
   free(found.items);
   ckpt_arena_free(&arena);
   return status;

@@ -1,4 +1,5 @@
 /* collect.c - the tensors of one adapter by module, and what each module changes in the base: see changes.h. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,6 +7,7 @@
 #include "libckpt/base/error.h"
 #include "libckpt/base/text.h"
 #include "libckpt/recipe/adapter/changes.h"
+#include "libckpt/recipe/adapter/models.h"
 #include "libckpt/recipe/adapter/parts.h"
 #include "libckpt/recipe/quantize/quantized.h"
 
@@ -80,6 +82,16 @@ static ckpt_status find_weight(ckpt_change *change, ckpt_adapters *all, ckpt_err
   return check_base(all, change->base, err);
 }
 
+ckpt_status ckpt_change_set_scale(ckpt_change *change, const ckpt_adapters *all, const char *path, double n_times,
+                                  ckpt_error *err) {
+  ckpt_opened_adapter *adapter = &all->list[change->adapter];
+  CKPT_TRY(ckpt_peft_scale(&adapter->peft, path, change->rank, &change->scale, err));
+  change->scale *= n_times * adapter->scale;
+  if (isfinite((float)change->scale)) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EVALUE, NULL, NULL, "its scale is %g, which no f32 holds (lora_alpha / r, times %g)",
+                   change->scale, adapter->scale);
+}
+
 /* Experts of which one pair has the factors, or nothing. */
 static ckpt_status add_experts(ckpt_adapters *all, const ckpt_change *change, ckpt_error *err) {
   bool is_found;
@@ -88,6 +100,24 @@ static ckpt_status add_experts(ckpt_adapters *all, const ckpt_change *change, ck
   if (is_found) return CKPT_OK;
   ckpt_c_snprintf(wanted, sizeof wanted, "%s.weight", change->module);
   return refuse_nowhere(all, wanted, err);
+}
+
+/* PEFT adds the update of this layer twice where it wraps an attention of torch's: once with the attention's own, and
+ * once more through the layer's merge(). Its forward() does so too. Source: MultiheadAttention.merge. */
+static double times_added(const ckpt_adapters *all, const ckpt_adapter_pair *pair) {
+  char module[CKPT_ADAPTER_NAME + 32], weight[CKPT_ADAPTER_NAME + 32];
+  if (pair->wrapper == NULL) return 1;
+  ckpt_c_snprintf(module, sizeof module, "%s.out_proj", pair->wrapper);
+  ckpt_c_snprintf(weight, sizeof weight, "%s.in_proj_weight", pair->wrapper);
+  return strcmp(pair->module, module) == 0 && find_place(all, weight).tensor != NULL ? 2 : 1;
+}
+
+/* Factors of a matrix are matrices. */
+static ckpt_status check_axes(const ckpt_change *change, ckpt_error *err) {
+  const uint32_t in = change->input->rank, out = change->output->rank;
+  if (change->base->rank != 2 || (in == 2 && out == 2)) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "its lora_A has %u axes and lora_B %u, and '%s' is a matrix", in, out,
+                   change->name);
 }
 
 static ckpt_status add_pair(ckpt_adapters *all, uint32_t number, const ckpt_adapter_pair *pair, ckpt_error *err) {
@@ -102,29 +132,45 @@ static ckpt_status add_pair(ckpt_adapters *all, uint32_t number, const ckpt_adap
   CKPT_TRY(ckpt_adapter_check_pair(pair, &adapter->peft, err));
   CKPT_TRY(find_weight(&change, all, err));
   if (change.base == NULL) return add_experts(all, &change, err);
+  CKPT_TRY(check_axes(&change, err));
   CKPT_TRY(ckpt_change_check_target(all, &change, pair->wrapper, err));
   change.rank = pair->input->shape[0];
-  CKPT_TRY(ckpt_peft_scale(&adapter->peft, pair->module, change.rank, &change.scale, err));
-  change.scale *= adapter->scale;
+  CKPT_TRY(ckpt_change_set_scale(&change, all, pair->module, times_added(all, pair), err));
   return ckpt_change_add(&added, all, &change, err);
 }
 
 static ckpt_status add_bias(ckpt_adapters *all, uint32_t number, const ckpt_adapter_pair *pair, ckpt_error *err) {
-  ckpt_change change = {.adapter = number, .module = pair->module, .bias = pair->bias}, *added;
+  ckpt_change change = {.adapter = number, .module = pair->module, .bias = pair->bias}, *added, scaled;
   char wanted[CKPT_ADAPTER_NAME + 8];
   if (pair->output == NULL) return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "the lora_B of this module is missing");
   ckpt_c_snprintf(wanted, sizeof wanted, "%s.bias", pair->module);
   CKPT_TRY(set_place(&change, all, wanted, err));
-  CKPT_TRY(ckpt_peft_scale(&all->list[number].peft, pair->module, pair->output->shape[1], &change.scale, err));
-  change.scale *= all->list[number].scale;
+  scaled = change;
+  scaled.rank = pair->output->shape[1];
+  CKPT_TRY(ckpt_change_set_scale(&scaled, all, pair->module, 1, err));
+  change.scale = scaled.scale;
   return ckpt_change_add(&added, all, &change, err);
+}
+
+/* Whether a tensor of the adapter is the base's. What PEFT saves of the base beside an update is so once it is rounded
+ * to the base's dtype; what was trained has to be so in either's. */
+static ckpt_status is_of_base(bool *same, const ckpt_adapters *all, uint32_t number, const ckpt_adapter_tensor *item,
+                              const ckpt_tensor *base, ckpt_error *err) {
+  const ckpt_index *index = all->list[number].index;
+  const bool is_wide = base->dtype == CKPT_F32;
+  *same = ckpt_tensor_same_shape(base, item->tensor) && !ckpt_dtype_is_block((ckpt_dtype)base->dtype);
+  if (*same && (is_wide || item->is_below || base->dtype == item->tensor->dtype || item->tensor->dtype != CKPT_F32))
+    CKPT_TRY(ckpt_same_values(same, all->base, base, index, item->tensor, false, err));
+  if (*same && !is_wide && !item->is_below && base->dtype != item->tensor->dtype)
+    CKPT_TRY(ckpt_same_values(same, index, item->tensor, all->base, base, false, err));
+  return CKPT_OK;
 }
 
 /* A tensor that takes another's place, or is one that the base lacks: the head of another task. */
 static ckpt_status add_whole(ckpt_adapters *all, uint32_t number, const ckpt_adapter_tensor *item, ckpt_error *err) {
   ckpt_change change = {.adapter = number, .module = item->module, .whole = item->tensor}, *added;
   const ckpt_adapter_place place = find_place(all, item->wanted);
-  bool is_same = false;
+  bool is_same;
   if (place.tensor == NULL) {
     if (!ckpt_peft_saves(&all->list[number].peft, item->wanted)) return refuse_nowhere(all, item->wanted, err);
     change.name = item->wanted;
@@ -134,8 +180,7 @@ static ckpt_status add_whole(ckpt_adapters *all, uint32_t number, const ckpt_ada
   CKPT_TRY(check_base(all, place.tensor, err));
   change.base = place.tensor;
   change.name = place.name;
-  if (ckpt_tensor_same_shape(place.tensor, item->tensor) && !ckpt_dtype_is_block((ckpt_dtype)place.tensor->dtype))
-    CKPT_TRY(ckpt_same_values(&is_same, all->base, place.tensor, all->list[number].index, item->tensor, false, err));
+  CKPT_TRY(is_of_base(&is_same, all, number, item, place.tensor, err));
   if (is_same) all->is_given[place.tensor - all->base->tensors] = true;
   if (is_same) return CKPT_OK;
   if (item->is_below)
@@ -144,26 +189,73 @@ static ckpt_status add_whole(ckpt_adapters *all, uint32_t number, const ckpt_ada
   return ckpt_change_add(&added, all, &change, err);
 }
 
+/* The adapter's own tensor for one of the base, under any name but this item's; NULL: it has none. */
+static const ckpt_tensor *find_whole(const ckpt_adapters *all, const ckpt_adapter_tensors *found,
+                                     const ckpt_tensor *base) {
+  for (uint32_t i = 0; i < found->n; i++)
+    if (found->items[i].part == CKPT_ADAPTER_WHOLE && find_place(all, found->items[i].wanted).tensor == base)
+      return found->items[i].tensor;
+  return NULL;
+}
+
+/* A tensor under a name that only the model has: it has to be what the tensor that the base stores becomes. */
+static ckpt_status check_tied(ckpt_adapters *all, uint32_t number, const ckpt_adapter_tensors *found,
+                              const ckpt_adapter_tensor *item, const ckpt_tensor *base, ckpt_error *err) {
+  const ckpt_index *index = all->list[number].index;
+  const ckpt_tensor *whole = find_whole(all, found, base);
+  bool is_same = ckpt_tensor_same_shape(whole != NULL ? whole : base, item->tensor);
+  if (is_same && whole != NULL)
+    CKPT_TRY(ckpt_same_values(&is_same, index, whole, index, item->tensor, false, err));
+  else if (is_same)
+    CKPT_TRY(is_of_base(&is_same, all, number, item, base, err));
+  if (is_same) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "'%s' is tied to '%s', which the base stores: they would differ",
+                   item->wanted, base->name);
+}
+
+/* Integers of a module that is saved whole are the base's. */
+static ckpt_status check_integers(const ckpt_adapters *all, uint32_t number, const ckpt_adapter_tensor *item,
+                                  ckpt_error *err) {
+  const ckpt_tensor *base = find_place(all, item->wanted).tensor, *own = item->tensor;
+  if (base == NULL || base->dtype != own->dtype || !ckpt_tensor_same_shape(base, own))
+    return ckpt_adapter_check_dtype(own, err);
+  uint8_t *values = reallocarray(NULL, 2, (size_t)own->n_bytes + 1), *of_base = values + own->n_bytes;
+  CKPT_TRY_ALLOC(values, err);
+  ckpt_status status = ckpt_read(all->list[number].index, own, NULL, (ckpt_dtype)own->dtype, values, own->n_bytes, err);
+  if (status == CKPT_OK) status = ckpt_read(all->base, base, NULL, (ckpt_dtype)own->dtype, of_base, own->n_bytes, err);
+  const bool is_same = status == CKPT_OK && memcmp(values, of_base, (size_t)own->n_bytes) == 0;
+  free(values);
+  if (status != CKPT_OK) return status;
+  if (is_same) all->is_given[base - all->base->tensors] = true;
+  return is_same ? CKPT_OK : ckpt_adapter_check_dtype(own, err);
+}
+
 static ckpt_status add_rows(ckpt_adapters *all, uint32_t number, const ckpt_adapter_tensor *item, ckpt_error *err) {
   ckpt_change change = {.adapter = number, .module = item->module, .rows = item->tensor}, *added;
   CKPT_TRY(set_place(&change, all, item->wanted, err));
   return ckpt_change_add(&added, all, &change, err);
 }
 
+/* A tensor that is no part of an update. */
+static ckpt_status add_other(ckpt_adapters *all, uint32_t number, const ckpt_adapter_tensors *found,
+                             const ckpt_adapter_tensor *item, ckpt_error *err) {
+  if (item->part == CKPT_ADAPTER_ROWS) return add_rows(all, number, item, err);
+  CKPT_TRY(ckpt_adapter_check_whole(found, item, &all->list[number].peft, err));
+  if (ckpt_adapter_is_integer(item->tensor)) return check_integers(all, number, item, err);
+  const ckpt_tensor *tied = ckpt_model_tied_to(all->base, item->wanted);
+  return tied != NULL ? check_tied(all, number, found, item, tied, err) : add_whole(all, number, item, err);
+}
+
 /* The tensors [at, end) of one module. */
-static ckpt_status take_module(ckpt_adapters *all, uint32_t number, const ckpt_adapter_tensor *at,
-                               const ckpt_adapter_tensor *end, ckpt_error *err) {
+static ckpt_status take_module(ckpt_adapters *all, uint32_t number, const ckpt_adapter_tensors *found,
+                               const ckpt_adapter_tensor *at, const ckpt_adapter_tensor *end, ckpt_error *err) {
   const char *path = all->list[number].index->path;
   ckpt_adapter_pair pair;
   CKPT_TRY(ckpt_fail_at(ckpt_adapter_gather(&pair, &at, end, err), err, path, NULL));
   if (pair.bias != NULL) CKPT_TRY(ckpt_fail_at(add_bias(all, number, &pair, err), err, path, pair.bias->name));
   if (ckpt_adapter_is_pair(&pair))
     CKPT_TRY(ckpt_fail_at(add_pair(all, number, &pair, err), err, path, ckpt_adapter_pair_tensor(&pair)->name));
-  for (; at < end; at++) {
-    ckpt_status status =
-        at->part == CKPT_ADAPTER_ROWS ? add_rows(all, number, at, err) : add_whole(all, number, at, err);
-    CKPT_TRY(ckpt_fail_at(status, err, path, at->tensor->name));
-  }
+  for (; at < end; at++) CKPT_TRY(ckpt_fail_at(add_other(all, number, found, at, err), err, path, at->tensor->name));
   return CKPT_OK;
 }
 
@@ -182,7 +274,7 @@ ckpt_status ckpt_changes_collect(ckpt_adapters *all, uint32_t number, ckpt_error
   ckpt_adapter_sort(&found);
   for (uint32_t first = 0, end; first < found.n; first = end) {
     end = ckpt_adapter_module_end(&found, first);
-    CKPT_TRY_GOTO(take_module(all, number, found.items + first, found.items + end, err));
+    CKPT_TRY_GOTO(take_module(all, number, &found, found.items + first, found.items + end, err));
   }
   status = ckpt_changes_check_given(all, number, n_before, err);
 done:

@@ -118,8 +118,7 @@ static ckpt_status add_changes(ckpt_adapters *all, const parameter *p, const ckp
   change.n_experts = (uint32_t)p->n_experts;
   change.is_transposed = p->is_transposed;
   change.rank = pair->input->shape[0] / p->n_experts;
-  CKPT_TRY(ckpt_peft_scale(&all->list[pair->adapter].peft, path, change.rank, &change.scale, err));
-  change.scale *= all->list[pair->adapter].scale;
+  CKPT_TRY(ckpt_change_set_scale(&change, all, path, 1, err));
   change.base = p->fused.tensor;
   change.name = p->fused.name;
   if (change.base != NULL) return ckpt_change_add(&added, all, &change, err);

@@ -62,6 +62,7 @@ typedef struct ckpt_adapter_settings {
   size_t n_modules;
   const char *const *saved; /* modules that are stored whole, sorted */
   size_t n_saved;
+  uint64_t rank;      /* of modules that no pattern names; 0: the one that most have */
   double alpha;       /* of every module; 0: its rank, so that its scale is 1 */
   bool is_transposed; /* fan_in_fan_out */
   bool has_biases;    /* of the base's modules */

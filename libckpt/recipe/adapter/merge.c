@@ -54,7 +54,7 @@ ckpt_status ckpt_change_term(ckpt_lora_term *out, const ckpt_adapters *all, cons
   return ckpt_dialect_transpose(&out->input, arena, err);
 }
 
-/* What the changes add to a matrix, which is one expert's where they are for experts. */
+/* What the changes add to a matrix; of fused experts it is that of `expert`, else each change says whose it is. */
 static ckpt_status add_updates(ckpt_expr **value, const ckpt_adapters *all, const ckpt_change *changes, uint32_t n,
                                uint64_t expert, ckpt_arena *arena, ckpt_error *err) {
   ckpt_lora_term terms[CKPT_LORA_TERMS];
@@ -65,7 +65,8 @@ static ckpt_status add_updates(ckpt_expr **value, const ckpt_adapters *all, cons
     if (changes[i].input == NULL) continue;
     if (n_terms == CKPT_LORA_TERMS)
       return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "more than %d adapters change it", CKPT_LORA_TERMS);
-    CKPT_TRY(ckpt_change_term(&terms[n_terms++], all, &changes[i], expert, arena, err));
+    const uint64_t of = changes[i].base->rank == 3 ? expert : changes[i].expert;
+    CKPT_TRY(ckpt_change_term(&terms[n_terms++], all, &changes[i], of, arena, err));
     if (changes[i].magnitude == NULL) continue;
     CKPT_TRY(read_part(&magnitudes, all, &changes[i], arena, changes[i].magnitude, err));
     is_turned = changes[i].is_transposed;
@@ -218,7 +219,7 @@ ckpt_status ckpt_change_expr(ckpt_expr **out, const ckpt_adapters *all, const ck
     CKPT_TRY(add_to_experts(&value, all, changes, n, arena, err));
   else if (has_update && value->rank >= 2) {
     CKPT_TRY(as_matrix(&value, arena, err));
-    CKPT_TRY(add_updates(&value, all, changes, n, first->expert, arena, err));
+    CKPT_TRY(add_updates(&value, all, changes, n, 0, arena, err));
     if (shape.rank != 2) CKPT_TRY(ckpt_expr_reshape_in(&value, arena, value, shape.rank, shape.shape, err));
   }
   if (value->rank == 1) CKPT_TRY(add_biases(&value, all, changes, n, arena, err));

@@ -20,7 +20,7 @@ static int by_text(const void *x, const void *y) { return strcmp(*(const char *c
 static ckpt_status read_expression(ckpt_peft_names *out, ckpt_peft *peft, const char *text, ckpt_error *err) {
   char *expression = NULL;
   if (asprintf(&expression, "^(?:%s)$", text) < 0) return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
-  ckpt_status status = ckpt_pattern_new_search(&out->pattern, expression, text, 0, &peft->n_steps, err);
+  const ckpt_status status = ckpt_peft_compile(&out->pattern, peft, expression, text, err);
   free(expression);
   return status;
 }
@@ -205,13 +205,25 @@ bool ckpt_peft_names_whole(const ckpt_peft *peft, const char *module) {
   return false;
 }
 
+/* The module of a tensor; false where its name has none. */
+static bool module_of(char module[CKPT_ADAPTER_NAME], const char *tensor) {
+  const char *leaf = strrchr(tensor, '.');
+  if (leaf == NULL || (size_t)(leaf - tensor) >= CKPT_ADAPTER_NAME) return false;
+  ckpt_c_snprintf(module, CKPT_ADAPTER_NAME, "%.*s", (int)(leaf - tensor), tensor);
+  return true;
+}
+
+bool ckpt_peft_names_module_of(const char *name, const char *tensor) {
+  char module[CKPT_ADAPTER_NAME];
+  return module_of(module, tensor) && is_of(name, module);
+}
+
 bool ckpt_peft_saves(const ckpt_peft *peft, const char *tensor) {
   static const char *const tasks[] = {"SEQ_CLS", "TOKEN_CLS", "QUESTION_ANS"};
   static const char *const heads[] = {"classifier", "score", "qa_outputs"}; /* which PEFT saves for these tasks */
   char module[CKPT_ADAPTER_NAME];
-  const char *leaf = strrchr(tensor, '.'), *task;
-  if (leaf == NULL || (size_t)(leaf - tensor) >= sizeof module) return false;
-  ckpt_c_snprintf(module, sizeof module, "%.*s", (int)(leaf - tensor), tensor);
+  const char *task;
+  if (!module_of(module, tensor)) return false;
   if (ckpt_peft_names_whole(peft, module)) return true;
   if (!ckpt_config_text(peft->config, "task_type", &task)) return false;
   for (size_t i = 0; i < sizeof tasks / sizeof *tasks; i++)

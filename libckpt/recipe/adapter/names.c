@@ -158,7 +158,8 @@ static ckpt_adapter_place find_any(const ckpt_index *base, const char *wanted) {
 
 ckpt_adapter_place ckpt_adapter_find(const ckpt_index *base, const char *wanted) {
   static const char fused[] = ".mlp.", stored[] = ".block_sparse_moe.";
-  const ckpt_adapter_place found = find_any(base, wanted);
+  ckpt_adapter_place found = find_any(base, wanted);
+  if (found.tensor == NULL && strcmp(wanted, "lm_head.weight") == 0) found = find_name(base, "embed_out.weight");
   const char *at = strstr(wanted, fused);
   char name[CKPT_ADAPTER_NAME + 64];
   if (found.tensor != NULL || at == NULL) return found;

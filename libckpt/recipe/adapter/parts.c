@@ -10,21 +10,71 @@
 
 typedef unsigned long long ull;
 
-static ckpt_status check_tensor(const ckpt_tensor *tensor, ckpt_error *err) {
+bool ckpt_adapter_is_integer(const ckpt_tensor *tensor) {
+  const ckpt_dtype_kind kind = ckpt_dtype_get(tensor->dtype)->kind;
+  return kind == CKPT_KIND_INT || kind == CKPT_KIND_UINT || kind == CKPT_KIND_BOOL;
+}
+
+ckpt_status ckpt_adapter_check_dtype(const ckpt_tensor *tensor, ckpt_error *err) {
   const ckpt_dtype dtype = (ckpt_dtype)tensor->dtype;
-  if (dtype != CKPT_F32 && dtype != CKPT_F16 && dtype != CKPT_BF16)
-    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL,
-                     "the adapter's tensor is %s: only f16, bf16 and f32 are merged", ckpt_dtype_name(dtype));
+  if (dtype == CKPT_F32 || dtype == CKPT_F16 || dtype == CKPT_BF16) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "the adapter's tensor is %s: only f16, bf16 and f32 are merged",
+                   ckpt_dtype_name(dtype));
+}
+
+/* A module that is saved whole may have integers, as counts of batches: the base's are none of a merge's business. */
+static ckpt_status check_tensor(const ckpt_tensor *tensor, bool is_whole, ckpt_error *err) {
+  if (!is_whole || !ckpt_adapter_is_integer(tensor)) CKPT_TRY(ckpt_adapter_check_dtype(tensor, err));
   if (tensor->n_elements != 0) return CKPT_OK;
   return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL,
                    "has no elements: ZeRO-3 and FSDP leave it so where weights were not gathered before saving");
+}
+
+/* What a name of an update's part calls the adapter, between its component and the end; *n 0: nothing. */
+static const char *own_name(const char *name, size_t *n) {
+  static const char *const parts[] = {".lora_A.",
+                                      ".lora_B.",
+                                      ".lora_embedding_A.",
+                                      ".lora_embedding_B.",
+                                      ".lora_magnitude_vector.",
+                                      ".trainable_tokens_delta."};
+  static const char *const leaves[] = {"weight", "bias"};
+  *n = 0;
+  for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+    const char *at = strstr(name, parts[i]);
+    if (at == NULL) continue;
+    at += strlen(parts[i]);
+    *n = strlen(at);
+    for (size_t k = 0; k < sizeof leaves / sizeof *leaves; k++) {
+      const size_t n_leaf = strlen(leaves[k]);
+      if (*n < n_leaf || strcmp(at + *n - n_leaf, leaves[k]) != 0) continue;
+      if (*n == n_leaf) *n = 0;
+      if (*n > n_leaf && at[*n - n_leaf - 1] == '.') *n -= n_leaf + 1;
+      break;
+    }
+    return at;
+  }
+  return name;
+}
+
+/* A file may have several adapters, where each tensor's name says whose it is: one config is for one. */
+static ckpt_status check_own_name(ckpt_adapter_tensors *all, const ckpt_tensor *tensor, ckpt_error *err) {
+  size_t n, n_other;
+  const char *name = own_name(tensor->name, &n);
+  if (n == 0) return CKPT_OK;
+  if (all->named == NULL) all->named = tensor;
+  const char *other = own_name(all->named->name, &n_other);
+  if (n == n_other && memcmp(name, other, n) == 0) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "is of the adapter '%.*s', and '%s' of another", (int)n, name,
+                   all->named->name);
 }
 
 ckpt_status ckpt_adapter_take(ckpt_adapter_tensors *to, ckpt_arena *arena, const ckpt_tensor *tensor, ckpt_error *err) {
   ckpt_adapter_name name;
   CKPT_TRY(ckpt_adapter_name_parse(&name, tensor->name, err));
   if (name.is_ignored) return CKPT_OK;
-  CKPT_TRY(check_tensor(tensor, err));
+  CKPT_TRY(check_tensor(tensor, name.part == CKPT_ADAPTER_WHOLE, err));
+  CKPT_TRY(check_own_name(to, tensor, err));
   CKPT_TRY(ckpt_grow(&to->items, to->n, &to->capacity, sizeof *to->items, err));
   ckpt_adapter_tensor *item = &to->items[to->n];
   *item = (ckpt_adapter_tensor){.tensor = tensor,
@@ -108,4 +158,38 @@ ckpt_status ckpt_adapter_check_pair(const ckpt_adapter_pair *pair, const ckpt_pe
   if (peft->has_bias == (pair->bias != NULL) || pair->is_embedding) return CKPT_OK;
   return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "the config %s lora_bias, and lora_B's bias of this module is %s",
                    peft->has_bias ? "sets" : "does not set", pair->bias != NULL ? "there" : "missing");
+}
+
+/* Whether factors of a module are among the sorted tensors; of wrappers of parameters, those of the outermost. */
+static bool has_factors(const ckpt_adapter_tensors *tensors, const char *module, size_t n_module) {
+  uint32_t low = 0, high = tensors->n;
+  while (low < high) {
+    const uint32_t middle = low + (high - low) / 2;
+    const char *other = tensors->items[middle].module;
+    const int by = strncmp(other, module, n_module);
+    if (by < 0)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  for (; low < tensors->n && strncmp(tensors->items[low].module, module, n_module) == 0; low++) {
+    const ckpt_adapter_tensor *item = &tensors->items[low];
+    if (item->module[n_module] != '\0') return false; /* longer ones follow */
+    if (item->part <= CKPT_ADAPTER_MAGNITUDE) return true;
+  }
+  return false;
+}
+
+ckpt_status ckpt_adapter_check_whole(const ckpt_adapter_tensors *tensors, const ckpt_adapter_tensor *item,
+                                     const ckpt_peft *peft, ckpt_error *err) {
+  const char *leaf = strrchr(item->wanted, '.'), *bias;
+  const bool has_leaf = leaf != NULL && (strcmp(leaf, ".weight") == 0 || strcmp(leaf, ".bias") == 0);
+  if (item->is_below || !has_leaf || !has_factors(tensors, item->wanted, (size_t)(leaf - item->wanted))) return CKPT_OK;
+  if (ckpt_peft_saves(peft, item->wanted)) return CKPT_OK;
+  /* versions of PEFT before base_layer saved biases so */
+  if (strcmp(leaf, ".bias") == 0 && ckpt_config_text(peft->config, "bias", &bias) && strcmp(bias, "none") != 0)
+    return CKPT_OK;
+  return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL,
+                   "PEFT would not load this: the module has factors too, and so it is called %.*s.base_layer%s there",
+                   (int)(leaf - item->wanted), item->wanted, leaf);
 }

@@ -19,6 +19,7 @@ typedef struct ckpt_adapter_tensor {
 typedef struct ckpt_adapter_tensors {
   ckpt_adapter_tensor *items;
   uint32_t n, capacity;
+  const ckpt_tensor *named; /* the first whose name has the adapter's own, as `default`; or NULL */
 } ckpt_adapter_tensors;
 
 /* The parts of one module's update; NULL: there is none. */
@@ -28,9 +29,15 @@ typedef struct ckpt_adapter_pair {
   bool is_embedding;
 } ckpt_adapter_pair;
 
-/* Adds one tensor, unless it is a copy of the base's. EFORMAT, EUNSUPPORTED: no merge takes its name,
- * dtype or shape. */
+/* Adds one tensor, unless it is a copy of the base's. EFORMAT, EUNSUPPORTED: no merge takes its name, dtype or shape,
+ * or it is another adapter's than those before it. */
 ckpt_status ckpt_adapter_take(ckpt_adapter_tensors *to, ckpt_arena *arena, const ckpt_tensor *tensor, ckpt_error *err);
+
+/* Whether a tensor's values are whole numbers, or truth values. */
+bool ckpt_adapter_is_integer(const ckpt_tensor *tensor);
+
+/* EUNSUPPORTED: a tensor's values are of a dtype that no merge takes. */
+ckpt_status ckpt_adapter_check_dtype(const ckpt_tensor *tensor, ckpt_error *err);
 
 /* Sorts them: those of a module stand together, its update's parts first. */
 void ckpt_adapter_sort(ckpt_adapter_tensors *tensors);
@@ -48,6 +55,11 @@ bool ckpt_adapter_is_pair(const ckpt_adapter_pair *pair);
 
 /* Checks that both factors are there and fit each other, and that a bias is where the config says so. EFORMAT. */
 ckpt_status ckpt_adapter_check_pair(const ckpt_adapter_pair *pair, const ckpt_peft *peft, ckpt_error *err);
+
+/* Refuses a tensor that PEFT does not load: of a module that has factors too, whose own tensors are its base_layer's.
+ * EFORMAT. */
+ckpt_status ckpt_adapter_check_whole(const ckpt_adapter_tensors *tensors, const ckpt_adapter_tensor *item,
+                                     const ckpt_peft *peft, ckpt_error *err);
 
 /* A tensor of the update, for messages. */
 const ckpt_tensor *ckpt_adapter_pair_tensor(const ckpt_adapter_pair *pair);

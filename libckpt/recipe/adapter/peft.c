@@ -74,11 +74,22 @@ static ckpt_status check_kind(const ckpt_config *config, ckpt_error *err) {
   return check_init(config, err);
 }
 
+ckpt_status ckpt_peft_compile(ckpt_pattern **out, ckpt_peft *peft, const char *expression, const char *text,
+                              ckpt_error *err) {
+  ckpt_error mistake = {0};
+  const ckpt_status status = ckpt_pattern_new_search(out, expression, text, 0, &peft->n_steps, &mistake);
+  if (status == CKPT_OK) return CKPT_OK;
+  return ckpt_fail_as(err, status == CKPT_EINVAL ? CKPT_EFORMAT : status, NULL, NULL, &mistake);
+}
+
 /* A rule of rank_pattern or alpha_pattern holds for modules that end in what it says, or match it as Python would. */
 static ckpt_status read_rules(ckpt_peft_rule **rules, size_t *n, ckpt_peft *peft, const ckpt_config *config,
                               const char *key, ckpt_error *err) {
+  const ckpt_config_kind kind = ckpt_config_kind_of(config, key);
   const char *name;
   double value;
+  if (kind != CKPT_CONFIG_ABSENT && kind != CKPT_CONFIG_NULL && kind != CKPT_CONFIG_OBJECT)
+    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "%s is no object of patterns and numbers", key);
   while (ckpt_config_entry(config, key, *n, &name, &value)) {
     if (*n == MAX_RULES) return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "%s: more than %d patterns", key, MAX_RULES);
     char *expression = NULL;
@@ -89,7 +100,7 @@ static ckpt_status read_rules(ckpt_peft_rule **rules, size_t *n, ckpt_peft *peft
     if (!(value > 0)) return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "%s: '%s' has no positive number", key, name);
     if (asprintf(&expression, "^(?:.*\\.)?(?:%s)$", name) < 0)
       return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
-    ckpt_status status = ckpt_pattern_new_search(&grown[*n].pattern, expression, name, 0, &peft->n_steps, err);
+    const ckpt_status status = ckpt_peft_compile(&grown[*n].pattern, peft, expression, name, err);
     free(expression);
     CKPT_TRY(status);
     ++*n;

@@ -47,12 +47,19 @@ ckpt_status ckpt_peft_config(ckpt_config **out, const char **path, const ckpt_in
  * factors, 0 where there are none; EFORMAT where the config has another. */
 ckpt_status ckpt_peft_scale(ckpt_peft *peft, const char *module, uint64_t rank, double *scale, ckpt_error *err);
 
+/* Compiles an expression of the config, of which messages show `text`. EFORMAT: a mistake in it; ELIMIT. */
+ckpt_status ckpt_peft_compile(ckpt_pattern **out, ckpt_peft *peft, const char *expression, const char *text,
+                              ckpt_error *err);
+
 /* Reads the names of modules into a config that is being read; ckpt_peft_read does. */
 ckpt_status ckpt_peft_read_modules(ckpt_peft *peft, ckpt_error *err);
 void ckpt_peft_free_modules(ckpt_peft *peft); /* ckpt_peft_free does */
 
 /* Whether modules_to_save names a module, or one that it lies in. */
 bool ckpt_peft_names_whole(const ckpt_peft *peft, const char *module);
+
+/* Whether a name of modules_to_save is of the module of a tensor, or of one that it lies in. */
+bool ckpt_peft_names_module_of(const char *name, const char *tensor);
 
 /* Whether the module of a tensor is one that the config saves whole, by name or for its task: the base may lack it. */
 bool ckpt_peft_saves(const ckpt_peft *peft, const char *tensor);

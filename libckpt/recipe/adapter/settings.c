@@ -30,22 +30,23 @@ static int by_path(const void *x, const void *y) {
   return strcmp(((const ckpt_adapter_module *)x)->path, ((const ckpt_adapter_module *)y)->path);
 }
 
-/* The leaves of those modules of the base that have no factors: by such a name one would be targeted, too. NULL: out of
- * memory. */
+/* The leaves of those modules of the base that have no factors, and of those that hold others: by such a name one would
+ * be targeted, too. NULL: out of memory. */
 static json_t *list_others(const ckpt_adapter_settings *s, const ckpt_index *base) {
   json_t *others = json_object();
   char module[CKPT_ADAPTER_NAME];
   for (uint32_t i = 0; base != NULL && i < base->n_tensors; i++) {
     const char *name = base->tensors[i].name;
-    const size_t n = strlen(name), n_leaf = sizeof ".weight" - 1;
-    if (!ckpt_text_ends(name, ".weight") || n - n_leaf >= sizeof module) continue;
-    memcpy(module, name, n - n_leaf);
-    module[n - n_leaf] = '\0';
-    const ckpt_adapter_module key = {.path = module};
-    if (bsearch(&key, s->modules, s->n_modules, sizeof key, by_path) != NULL) continue;
-    if (json_object_set_new(others, leaf_of(module), json_true()) == 0) continue;
-    json_decref(others);
-    return NULL;
+    if (strlen(name) >= sizeof module) continue;
+    memcpy(module, name, strlen(name) + 1);
+    for (char *dot = strrchr(module, '.'); dot != NULL; dot = strrchr(module, '.')) {
+      *dot = '\0';
+      const ckpt_adapter_module key = {.path = module};
+      if (bsearch(&key, s->modules, s->n_modules, sizeof key, by_path) != NULL) continue;
+      if (json_object_set_new(others, leaf_of(module), json_true()) == 0) continue;
+      json_decref(others);
+      return NULL;
+    }
   }
   return others;
 }
@@ -129,6 +130,7 @@ ckpt_status ckpt_adapter_print_config(const char **out, const ckpt_adapter_setti
   uint64_t usual = 0;
   CKPT_TRY(ckpt_adapter_check_base(s->base_path, err));
   CKPT_TRY(most_usual(&usual, s, err));
+  if (s->rank != 0) usual = s->rank;
   qsort(s->modules, s->n_modules, sizeof *s->modules, by_path);
   json_t *config = json_pack(
       "{s:s?, s:s, s:b, s:b, s:b, s:o, s:f, s:o, s:s, s:I, s:o, s:o, s:o, s:s?, s:b, s:b}", "base_model_name_or_path",

@@ -39,22 +39,23 @@ static int decide(const ckpt_adapters *all, const ckpt_change *c) {
   return fits(c, true) == fits(c, false) ? -1 : fits(c, true);
 }
 
-/* Families without a row whose linear layers are Conv1D; others have none. */
-static int decide_by_type(const ckpt_adapters *all, ckpt_error *err) {
+ckpt_status ckpt_adapter_type_transposes(int *out, const ckpt_index *base, ckpt_error *err) {
   static const char *const types[] = {"gpt2", "openai-gpt", "imagegpt", "decision_transformer"};
-  const ckpt_side_file *side = ckpt_index_side_file(all->base, "config.json");
+  const ckpt_side_file *side = ckpt_index_side_file(base, "config.json");
   ckpt_config *config;
   const char *type;
-  int found = -1;
-  if (side == NULL || side->text == NULL) return -1;
-  if (ckpt_config_parse(&config, side->text, side->n_bytes, NULL, err) != CKPT_OK) return -1;
+  *out = -1;
+  if (side == NULL || side->text == NULL) return CKPT_OK;
+  const ckpt_status status = ckpt_config_parse(&config, side->text, side->n_bytes, NULL, NULL);
+  if (status == CKPT_ENOMEM) return ckpt_fail(err, status, NULL, NULL, "out of memory");
+  if (status != CKPT_OK) return CKPT_OK;
   if (ckpt_config_text(config, "model_type", &type)) {
-    found = 0;
+    *out = 0;
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-      if (strcmp(type, types[i]) == 0) found = 1;
+      if (strcmp(type, types[i]) == 0) *out = 1;
   }
   ckpt_config_free(config);
-  return found;
+  return CKPT_OK;
 }
 
 /* What the other matrices of the same adapter have in common; -1: nothing. */
@@ -106,7 +107,7 @@ static ckpt_status orient(ckpt_adapters *all, ckpt_change *c, int of_others, ckp
                      c->base->name, c->base->rank);
   int way = decide(all, c);
   if (way < 0) way = of_others;
-  if (way < 0) way = decide_by_type(all, NULL);
+  if (way < 0) CKPT_TRY(ckpt_adapter_type_transposes(&way, all->base, err));
   if (way < 0 && peft->is_transposed && fits(c, true)) return refuse_square(all, c, err);
   c->is_transposed = way > 0;
   return fits(c, c->is_transposed) ? check_magnitude(all, c, err) : refuse_shape(c, err);

@@ -153,7 +153,8 @@ static ckpt_status check_saved(const ckpt_adapters *all, uint32_t number, uint32
     is_anywhere = true;
     if (!all->is_given[i]) ckpt_name_list_add(&missing, tensor->name);
   }
-  for (uint32_t i = first; i < all->n_changes; i++) is_anywhere = is_anywhere || is_whole(peft, all->changes[i].name);
+  for (uint32_t i = first; i < all->n_changes; i++)
+    is_anywhere = is_anywhere || is_whole(peft, all->changes[i].name) || is_whole(peft, all->changes[i].module);
   for (size_t i = 0; !is_anywhere && i < peft->saved.n; i++) ckpt_name_list_add(&missing, peft->saved.names[i]);
   return refuse_missing(all, number, &missing, "modules_to_save", err);
 }
@@ -189,14 +190,14 @@ static bool is_zero(const ckpt_opened_adapter *adapter, const ckpt_tensor *tenso
 
 static bool has_effect(const ckpt_opened_adapter *adapter, const ckpt_change *c) {
   if (c->whole != NULL || c->rows != NULL || c->magnitude != NULL) return true;
-  if (c->scale == 0) return false;
+  if ((float)c->scale == 0) return false; /* products are in f32 */
   if (c->bias != NULL && !is_zero(adapter, c->bias)) return true;
   return c->input != NULL && !is_zero(adapter, c->output) && !is_zero(adapter, c->input);
 }
 
 ckpt_status ckpt_changes_check_noop(const ckpt_adapters *all, uint32_t number, ckpt_error *err) {
   const ckpt_opened_adapter *adapter = &all->list[number];
-  size_t n = 0, n_unscaled = 0, n_zero = 0;
+  size_t n = 0, n_unscaled = 0, n_tiny = 0, n_zero = 0;
   const char *why = "what it has the base has already";
   if (all->options.allow_noop) return CKPT_OK;
   for (uint32_t i = 0; i < all->n_changes; i++) {
@@ -205,12 +206,15 @@ ckpt_status ckpt_changes_check_noop(const ckpt_adapters *all, uint32_t number, c
     if (has_effect(adapter, c)) return CKPT_OK;
     n++;
     n_unscaled += c->scale == 0;
+    n_tiny += (float)c->scale == 0;
     n_zero += c->output == NULL || is_zero(adapter, c->output);
   }
   if (adapter->scale == 0)
     why = "its scale is 0";
   else if (n != 0 && n_unscaled == n)
     why = "lora_alpha is 0";
+  else if (n != 0 && n_tiny == n)
+    why = "its scale is so small that it is 0 in f32";
   else if (n != 0)
     why = n_zero == n ? "every lora_B is zero, as if it was never trained"
                       : "every lora_A or lora_B is zero, or its alpha";

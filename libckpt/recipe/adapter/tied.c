@@ -16,8 +16,9 @@
 
 /* The one matrix of the base that is an input embedding by its name; NULL: none, or several. */
 static const ckpt_tensor *find_embedding(const ckpt_index *base) {
-  static const char *const leaves[] = {"embed_tokens.weight",   "wte.weight",      "word_embeddings.weight",
-                                       "tok_embeddings.weight", "embed_in.weight", "shared.weight"};
+  static const char *const leaves[] = {
+      "embed_tokens.weight", "wte.weight",    "word_embeddings.weight", "tok_embeddings.weight",
+      "embed_in.weight",     "shared.weight", "tokens_embed.weight",    "backbone.embeddings.weight"};
   const ckpt_tensor *found = NULL;
   for (uint32_t i = 0; i < base->n_tensors; i++)
     for (size_t k = 0; k < sizeof leaves / sizeof *leaves; k++) {
@@ -31,6 +32,10 @@ static const ckpt_tensor *find_embedding(const ckpt_index *base) {
 
 /* What the class of a model calls its head; NULL: it has none that could be tied. */
 static const char *head_of(const char *class) {
+  if (strncmp(class, "DistilBert", 10) == 0 && strstr(class, "ForMaskedLM") != NULL) return "vocab_projector.weight";
+  if (strncmp(class, "Electra", 7) == 0 && strstr(class, "LM") != NULL) return "generator_lm_head.weight";
+  if (strncmp(class, "Whisper", 7) == 0 && strstr(class, "For") != NULL) return "proj_out.weight";
+  if (strncmp(class, "Albert", 6) == 0 && strstr(class, "ForMaskedLM") != NULL) return "predictions.decoder.weight";
   if (strstr(class, "ForCausalLM") != NULL || strstr(class, "LMHeadModel") != NULL ||
       strstr(class, "ForConditionalGeneration") != NULL)
     return "lm_head.weight";
@@ -55,7 +60,8 @@ ckpt_status ckpt_adapters_find_head(ckpt_adapters *all, ckpt_error *err) {
   (void)ckpt_config_bool(config, "tie_word_embeddings", &is_tied);
   if (is_tied && ckpt_config_item(config, "architectures", 0, &class)) {
     all->head.name = head_of(class);
-    all->head.tensor = all->head.name == NULL ? NULL : find_embedding(base);
+    const bool is_stored = all->head.name == NULL || ckpt_index_find(base, all->head.name) != NULL;
+    all->head.tensor = is_stored ? NULL : find_embedding(base);
   }
   ckpt_config_free(config);
   return CKPT_OK;

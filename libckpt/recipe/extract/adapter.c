@@ -7,6 +7,7 @@
 #include "libckpt/index/config.h"
 #include "libckpt/io/descriptors.h"
 #include "libckpt/plan/derive.h"
+#include "libckpt/recipe/adapter/adapter.h"
 #include "libckpt/recipe/adapter/forms.h"
 #include "libckpt/recipe/extract/items.h"
 
@@ -37,8 +38,7 @@ typedef struct maker {
   const ckpt_extraction *x;
   ckpt_adapter_module *modules;
   const ckpt_extract_item **with_factors; /* sorted by module */
-  const char **saved;
-  size_t n_modules, n_with_factors, n_saved;
+  size_t n_modules, n_with_factors;
   uint32_t file;
   bool has_biases, is_transposed;
 } maker;
@@ -62,30 +62,6 @@ static ckpt_status add_factors(maker *m, const ckpt_extract_item *item, ckpt_err
   return add_factor(m, item, "lora_B.weight", item->offset + 4 * item->rank * n_in, n_out, item->rank, err);
 }
 
-static ckpt_status add_whole(maker *m, const ckpt_extract_item *item, const char *name, const char *below,
-                             ckpt_error *err) {
-  const char *leaf = strrchr(name, '.');
-  const size_t n_module = leaf == NULL ? strlen(name) : (size_t)(leaf - name);
-  const char *full =
-      ckpt_arena_printf(&m->into->arena, PREFIX "%.*s%s%s", (int)n_module, name, below, leaf == NULL ? "" : leaf);
-  uint32_t number;
-  ckpt_expr *expr;
-  CKPT_TRY_ALLOC(full, err);
-  CKPT_TRY(ckpt_expr_read_in(&expr, &m->into->arena, m->x->tuned, item->tuned, err));
-  CKPT_TRY(ckpt_index_add(m->into, full, strlen(full), (ckpt_dtype)expr->dtype, expr->rank, expr->shape,
-                          CKPT_ROLE_PARAMETER, NULL, 0, &number, err));
-  return ckpt_derive(m->into, number, expr, err);
-}
-
-/* A module that is saved whole; add_config drops those that are there twice. */
-static ckpt_status save_module(maker *m, const char *name, ckpt_error *err) {
-  const char *leaf = strrchr(name, '.');
-  char *module = ckpt_arena_text(&m->into->arena, name, leaf == NULL ? strlen(name) : (size_t)(leaf - name));
-  CKPT_TRY_ALLOC(module, err);
-  m->saved[m->n_saved++] = module;
-  return CKPT_OK;
-}
-
 static int by_module(const void *x, const void *y) {
   return strcmp((*(const ckpt_extract_item *const *)x)->module, (*(const ckpt_extract_item *const *)y)->module);
 }
@@ -94,59 +70,52 @@ static bool has_factors(const maker *m, const ckpt_extract_item *item) {
   return bsearch(&item, m->with_factors, m->n_with_factors, sizeof item, by_module) != NULL;
 }
 
-/* A tensor that differs and has no factors, under each of its names: weights that are tied stay so. */
-static ckpt_status add_other(maker *m, const ckpt_extract_item *item, ckpt_error *err) {
-  const char *const *alias = item->aliases;
-  if (item->is_of_linear) {
-    m->has_biases = true;
-    return add_whole(m, item, item->name, has_factors(m, item) ? ".base_layer" : "", err);
-  }
-  CKPT_TRY(save_module(m, item->name, err));
-  CKPT_TRY(add_whole(m, item, item->name, "", err));
-  for (; alias != NULL && *alias != NULL; alias++) {
-    CKPT_TRY(save_module(m, *alias, err));
-    CKPT_TRY(add_whole(m, item, *alias, "", err));
-  }
-  return CKPT_OK;
+/* A tensor as it is. PEFT has the bias of a layer with factors in its base_layer. */
+static ckpt_status add_whole(maker *m, const ckpt_extract_whole *whole, ckpt_error *err) {
+  const char *leaf = strrchr(whole->name, '.');
+  const int n_module = (int)(leaf - whole->name);
+  const bool is_below = whole->bias != NULL && has_factors(m, whole->bias);
+  const char *full =
+      ckpt_arena_printf(&m->into->arena, PREFIX "%.*s%s%s", n_module, whole->name, is_below ? ".base_layer" : "", leaf);
+  uint32_t number;
+  ckpt_expr *expr;
+  CKPT_TRY_ALLOC(full, err);
+  m->has_biases = m->has_biases || whole->bias != NULL;
+  CKPT_TRY(ckpt_expr_read_in(&expr, &m->into->arena, whole->index, whole->tensor, err));
+  CKPT_TRY(ckpt_index_add(m->into, full, strlen(full), (ckpt_dtype)expr->dtype, expr->rank, expr->shape,
+                          CKPT_ROLE_PARAMETER, NULL, 0, &number, err));
+  return ckpt_derive(m->into, number, expr, err);
 }
 
 /* ---- the whole --------------------------------------------------------------------------------------------------- */
 
-static int by_text(const void *x, const void *y) { return strcmp(*(const char *const *)x, *(const char *const *)y); }
-
-/* Sorts the modules that are saved whole, and keeps each once. */
-static void settle_saved(maker *m) {
-  size_t n = 0;
-  qsort(m->saved, m->n_saved, sizeof *m->saved, by_text);
-  for (size_t i = 0; i < m->n_saved; i++)
-    if (n == 0 || strcmp(m->saved[i], m->saved[n - 1]) != 0) m->saved[n++] = m->saved[i];
-  m->n_saved = n;
-}
-
-/* PEFT's task of a model that generates text. */
-static const char *task_of(const ckpt_index *base) {
+/* PEFT's task of a model that generates text; NULL: another one. */
+static ckpt_status find_task(const char **task, const ckpt_index *base, ckpt_error *err) {
   const ckpt_side_file *side = ckpt_index_side_file(base, "config.json");
-  const char *class, *task = NULL;
+  const char *class;
   ckpt_config *config;
-  if (side == NULL || side->text == NULL ||
-      ckpt_config_parse(&config, side->text, side->n_bytes, NULL, NULL) != CKPT_OK)
-    return NULL;
+  *task = NULL;
+  if (side == NULL || side->text == NULL) return CKPT_OK;
+  const ckpt_status status = ckpt_config_parse(&config, side->text, side->n_bytes, NULL, NULL);
+  if (status == CKPT_ENOMEM) return ckpt_fail(err, status, NULL, NULL, "out of memory");
+  if (status != CKPT_OK) return CKPT_OK;
   if (ckpt_config_item(config, "architectures", 0, &class) &&
       (ckpt_text_ends(class, "ForCausalLM") || ckpt_text_ends(class, "LMHeadModel")))
-    task = "CAUSAL_LM";
+    *task = "CAUSAL_LM";
   ckpt_config_free(config);
-  return task;
+  return CKPT_OK;
 }
 
 static ckpt_status add_config(maker *m, ckpt_error *err) {
-  const char *text, *base_name = m->x->options.base_name;
-  settle_saved(m);
+  const char *text, *task, *base_name = m->x->options.base_name;
+  CKPT_TRY(find_task(&task, m->x->base, err));
   const ckpt_adapter_settings settings = {.base_path = base_name != NULL ? base_name : m->x->base->path,
-                                          .task = task_of(m->x->base),
+                                          .task = task,
                                           .modules = m->modules,
                                           .n_modules = m->n_modules,
-                                          .saved = m->saved,
-                                          .n_saved = m->n_saved,
+                                          .saved = m->x->saved,
+                                          .n_saved = m->x->n_saved,
+                                          .rank = m->x->expert_rank,
                                           .is_transposed = m->is_transposed,
                                           .has_biases = m->has_biases};
   CKPT_TRY(ckpt_adapter_print_config(&text, &settings, m->x->base, &m->into->arena, err));
@@ -166,23 +135,51 @@ static ckpt_status list_with_factors(maker *m, ckpt_error *err) {
 
 static ckpt_status make(maker *m, ckpt_error *err) {
   const ckpt_extraction *x = m->x;
-  size_t n_names = 0;
-  for (size_t i = 0; i < x->n; i++)
-    for (const char *const *alias = x->items[i].aliases; alias != NULL && *alias != NULL; alias++) n_names++;
   m->modules = ckpt_arena_array(&m->into->arena, x->n + 1, sizeof *m->modules);
-  m->saved = ckpt_arena_array(&m->into->arena, x->n + n_names + 1, sizeof *m->saved);
   CKPT_TRY_ALLOC(m->modules, err);
-  CKPT_TRY_ALLOC(m->saved, err);
   CKPT_TRY(list_with_factors(m, err));
-  for (size_t i = 0; i < x->n; i++) {
-    const ckpt_extract_item *item = &x->items[i];
-    if (item->rank != 0)
-      CKPT_TRY(add_factors(m, item, err));
-    else if (item->differs)
-      CKPT_TRY(add_other(m, item, err));
-  }
+  for (size_t i = 0; i < x->n; i++)
+    if (x->items[i].rank != 0) CKPT_TRY(add_factors(m, &x->items[i], err));
+  for (size_t i = 0; i < x->n_wholes; i++) CKPT_TRY(add_whole(m, &x->wholes[i], err));
   CKPT_TRY(add_config(m, err));
   return ckpt_index_finish(m->into, err);
+}
+
+/* ---- what it is worth -------------------------------------------------------------------------------------------- */
+
+/* The first problem that `verify` finds in the adapter; false: none. */
+static ckpt_status check_alone(const ckpt_index *adapter, ckpt_error *err) {
+  ckpt_findings findings = {0};
+  ckpt_status status = ckpt_adapter_verify(&findings, adapter, err);
+  for (size_t i = 0; status == CKPT_OK && i < findings.n; i++)
+    if (findings.items[i].kind == CKPT_PROBLEM || findings.items[i].kind == CKPT_UNPROVEN)
+      status = ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "%s", findings.items[i].message);
+  ckpt_findings_free(&findings);
+  return status;
+}
+
+/* Merges it, up to the values. */
+static ckpt_status check_merge(const ckpt_extraction *x, const ckpt_index *adapter, ckpt_error *err) {
+  const ckpt_adapter_request request = {.path = x->tuned->path, .scale = 1};
+  const ckpt_adapter_options options = {.tied = "untie", .allow_noop = true, .first = adapter};
+  ckpt_adapters *adapters = NULL;
+  ckpt_index *merged = NULL;
+  ckpt_status status = ckpt_adapters_open(&adapters, x->base, &request, 1, &options, err);
+  if (status == CKPT_OK) status = ckpt_adapters_merge(&merged, adapters, err);
+  ckpt_index_free(merged);
+  ckpt_adapters_free(adapters);
+  return status;
+}
+
+/* No adapter is written that a merge would refuse. */
+static ckpt_status check(const ckpt_extraction *x, const ckpt_index *adapter, ckpt_error *err) {
+  ckpt_error defect = {0};
+  ckpt_status status = check_alone(adapter, &defect);
+  if (status == CKPT_OK) status = check_merge(x, adapter, &defect);
+  if (status == CKPT_OK || status == CKPT_ENOMEM || status == CKPT_EIO || status == CKPT_ECANCELED)
+    return status == CKPT_OK ? status : ckpt_fail_as(err, status, defect.file, defect.tensor, &defect);
+  return ckpt_fail(err, CKPT_EUNSUPPORTED, x->tuned->path, defect.tensor[0] == '\0' ? NULL : defect.tensor,
+                   "no adapter of PEFT's has this difference: %s", defect.message);
 }
 
 ckpt_status ckpt_extract_adapter(ckpt_index **out, const ckpt_extraction *extraction, ckpt_error *err) {
@@ -191,6 +188,7 @@ ckpt_status ckpt_extract_adapter(ckpt_index **out, const ckpt_extraction *extrac
   CKPT_TRY(open_source(&source, extraction, &m.file, err));
   CKPT_TRY(ckpt_index_new(&m.into, source, extraction->tuned->path, "hf", NULL, err));
   ckpt_status status = make(&m, err);
+  if (status == CKPT_OK) status = check(extraction, m.into, err);
   if (status == CKPT_OK)
     *out = m.into;
   else

@@ -18,7 +18,7 @@
 #include "libckpt/index/arch.h"
 #include "libckpt/io/descriptors.h"
 #include "libckpt/recipe/adapter/forms.h"
-#include "libckpt/recipe/adapter/names.h"
+#include "libckpt/recipe/adapter/parts.h"
 #include "libckpt/recipe/extract/items.h"
 #include "libckpt/recipe/extract/jacobi.h"
 #include "libckpt/recipe/extract/svd.h"
@@ -50,6 +50,20 @@ uint64_t ckpt_extract_rank(const ckpt_extraction *x, const ckpt_extract_item *it
   return least(smaller, x->options.rank != 0 ? x->options.rank : saving_rank(item->base));
 }
 
+static bool is_linear(const ckpt_index *base, const ckpt_tensor *tensor) {
+  return tensor->n_elements != 0 && !ckpt_adapter_is_integer(tensor) && ckpt_adapter_is_linear(base, tensor) &&
+         !ckpt_model_routes(base, tensor);
+}
+
+/* Whether a name is of one of many: <...>.experts.<number>.<...>. */
+static bool is_of_expert(const char *name) {
+  const char *at = strstr(name, ".experts.");
+  if (at == NULL) return false;
+  at += sizeof ".experts." - 1;
+  const size_t n = strspn(at, "0123456789");
+  return n != 0 && at[n] == '.';
+}
+
 static ckpt_status check_pair(const ckpt_index *base, const ckpt_index *tuned, const ckpt_tensor *b,
                               const ckpt_tensor *t, ckpt_error *err) {
   char is[CKPT_SHAPE_TEXT], was[CKPT_SHAPE_TEXT];
@@ -59,6 +73,7 @@ static ckpt_status check_pair(const ckpt_index *base, const ckpt_index *tuned, c
                      ckpt_tensor_shape_text(t, is, sizeof is), ckpt_tensor_shape_text(b, was, sizeof was), base->path);
   for (int i = 0; i < 2; i++) {
     const ckpt_dtype dtype = (ckpt_dtype)both[i]->dtype;
+    if (ckpt_adapter_is_integer(b) && b->dtype == t->dtype) continue;
     if (!ckpt_dtype_is_block(dtype) && dtype != CKPT_F64 && dtype != CKPT_F32 && dtype != CKPT_F16 &&
         dtype != CKPT_BF16)
       return ckpt_fail(err, CKPT_EUNSUPPORTED, i == 0 ? base->path : tuned->path, both[i]->name,
@@ -70,24 +85,28 @@ static ckpt_status check_pair(const ckpt_index *base, const ckpt_index *tuned, c
 static ckpt_status add_item(ckpt_extraction *x, const ckpt_tensor *base, const ckpt_tensor *tuned,
                             const ckpt_selected *selected, ckpt_error *err) {
   const char *name = selected->name, *dot = strrchr(name, '.');
-  const size_t n_module = dot == NULL ? strlen(name) : (size_t)(dot - name);
+  const char *path = ckpt_extract_name(x, name);
+  const size_t n_path = dot == NULL || dot < path ? strlen(path) : (size_t)(dot - path);
   ckpt_extract_item *item = &x->items[x->n];
-  uint64_t numbers[2];
   *item = (ckpt_extract_item){.base = base, .tuned = tuned, .name = name, .aliases = selected->aliases};
-  item->module = ckpt_arena_text(&x->arena, name, n_module);
-  const char *weight = ckpt_arena_printf(&x->arena, "%s.weight", item->module);
+  item->module = ckpt_arena_text(&x->arena, path, n_path);
+  const char *weight = ckpt_arena_printf(&x->arena, "%.*s.weight", (int)(path + n_path - name), name);
   CKPT_TRY_ALLOC(item->module, err);
   CKPT_TRY_ALLOC(weight, err);
   CKPT_TRY(check_pair(x->base, x->tuned, base, tuned, err));
   const ckpt_tensor *of = ckpt_index_find(x->base, weight);
-  const ckpt_arch *arch = x->base->architecture != NULL ? ckpt_arch_find(x->base->architecture) : NULL;
-  const ckpt_arch_name *row = arch == NULL ? NULL : ckpt_arch_match(arch, base->name, numbers);
-  item->is_linear = ckpt_adapter_is_linear(x->base, base) && base->n_elements != 0;
-  item->is_of_linear =
-      !item->is_linear && of != NULL && ckpt_adapter_is_linear(x->base, of) && ckpt_text_ends(name, ".bias");
-  item->is_transposed = row != NULL && (row->notes & CKPT_NAME_TRANSPOSE) != 0;
+  item->is_linear = is_linear(x->base, base);
+  item->is_of_linear = !item->is_linear && of != NULL && is_linear(x->base, of) && ckpt_text_ends(name, ".bias");
+  item->is_transposed = item->is_linear && ckpt_model_transposes(&x->facts, x->base, base);
+  item->is_integer = ckpt_adapter_is_integer(base);
+  item->is_expert = item->is_linear && is_of_expert(name);
   x->n++;
   return CKPT_OK;
+}
+
+const char *ckpt_extract_name(const ckpt_extraction *x, const char *name) {
+  const size_t n = x->facts.prefix == NULL ? 0 : strlen(x->facts.prefix);
+  return n != 0 && strncmp(name, x->facts.prefix, n) == 0 ? name + n : name;
 }
 
 /* Buffers are the base's: an adapter has no place for them. */
@@ -128,11 +147,32 @@ static ckpt_status pair_all(ckpt_extraction *x, ckpt_selection *selection, ckpt_
   return ckpt_selection_finish(selection, err);
 }
 
+static const char *leaf_of(const ckpt_extract_item *item) {
+  const char *dot = strrchr(item->module, '.');
+  return dot == NULL ? item->module : dot + 1;
+}
+
+/* PEFT takes every target that is called as an expert's matrix for one of the experts: other layers of that name, as a
+ * shared expert's, are stored whole. */
+static void leave_namesakes(ckpt_extraction *x) {
+  const char *leaves[8];
+  size_t n = 0;
+  for (size_t i = 0; i < x->n; i++) {
+    size_t k = 0;
+    while (x->items[i].is_expert && k < n && strcmp(leaves[k], leaf_of(&x->items[i])) != 0) k++;
+    if (x->items[i].is_expert && k == n && n < sizeof leaves / sizeof *leaves) leaves[n++] = leaf_of(&x->items[i]);
+  }
+  for (size_t i = 0; i < x->n; i++)
+    for (size_t k = 0; k < n && x->items[i].is_linear && !x->items[i].is_expert; k++)
+      if (strcmp(leaves[k], leaf_of(&x->items[i])) == 0) x->items[i].is_linear = false;
+}
+
 static ckpt_status pair(ckpt_extraction *x, ckpt_error *err) {
   const ckpt_convert_options options = {.struct_size = sizeof options, .exclude = x->options.exclude};
   ckpt_selection *selection;
   CKPT_TRY(ckpt_selection_new(&selection, &options, NULL, NULL, err));
   ckpt_status status = pair_all(x, selection, err);
+  leave_namesakes(x);
   ckpt_selection_free(selection);
   return status;
 }
@@ -162,7 +202,8 @@ ckpt_status ckpt_extract_open(ckpt_extraction **out, const ckpt_index *base, con
   CKPT_TRY_ALLOC(x, err);
   *x = (ckpt_extraction){.base = base, .tuned = tuned, .options = *options, .file = -1};
   ckpt_arena_init(&x->arena, tuned->max_bytes);
-  ckpt_status status = pair(x, err);
+  ckpt_status status = ckpt_model_look(&x->facts, base, err);
+  if (status == CKPT_OK) status = pair(x, err);
   if (status == CKPT_OK) status = check_options(x, err);
   if (status == CKPT_OK)
     *out = x;
@@ -331,7 +372,24 @@ static ckpt_status factorize(ckpt_extraction *x, ckpt_extract_item *item, const 
 
 /* ---- the run ----------------------------------------------------------------------------------------------------- */
 
+/* Integers are the base's. Those that count the batches of a run are no part of a model. */
+static ckpt_status compare(const ckpt_extraction *x, const ckpt_extract_item *item, ckpt_error *err) {
+  const ckpt_dtype dtype = (ckpt_dtype)item->base->dtype;
+  const size_t n_bytes = (size_t)item->base->n_bytes;
+  if (ckpt_text_ends(item->name, "num_batches_tracked")) return CKPT_OK;
+  uint8_t *before = reallocarray(NULL, 2, n_bytes + 1), *after = before + n_bytes;
+  CKPT_TRY_ALLOC(before, err);
+  ckpt_status status = ckpt_read(x->base, item->base, NULL, dtype, before, n_bytes, err);
+  if (status == CKPT_OK) status = ckpt_read(x->tuned, item->tuned, NULL, dtype, after, n_bytes, err);
+  if (status == CKPT_OK && memcmp(before, after, n_bytes) != 0)
+    status = ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "differs, and is %s, of which no difference is taken",
+                       ckpt_dtype_name(dtype));
+  free(before);
+  return status;
+}
+
 static ckpt_status look_at(ckpt_extraction *x, ckpt_extract_item *item, const ckpt_run_options *run, ckpt_error *err) {
+  if (item->is_integer) return compare(x, item, err);
   if (item->is_linear) return factorize(x, item, run, err);
   CKPT_TRY(subtract(&item->squares, NULL, x, item, run, err));
   item->differs = item->squares != 0;
@@ -352,7 +410,7 @@ ckpt_status ckpt_extract_run(ckpt_extraction *x, const char *folder, const ckpt_
     n_read += item->base->n_bytes + item->tuned->n_bytes;
     CKPT_TRY(ckpt_tell_progress(run, n_read, plan.n_bytes_read, err));
   }
-  if (any_differs) return CKPT_OK;
+  if (any_differs) return ckpt_extract_settle(x, err);
   return ckpt_fail(err, CKPT_EVALUE, x->tuned->path, NULL,
                    "does not differ from %s in any parameter: there is no adapter", x->base->path);
 }

@@ -8,8 +8,9 @@
 
 #include "libckpt/index/index.h"
 
-/* The revision of what decides bytes: formulas, the random start, the order of sums. Receipts record it. */
-#define CKPT_EXTRACT_RULES "1"
+/* The revision of what decides bytes: formulas, the random start, the order of sums, what is stored whole and under
+ * which names. Receipts record it. 2: names and modules are those that PEFT finds in the model. */
+#define CKPT_EXTRACT_RULES "2"
 
 typedef struct ckpt_extraction ckpt_extraction;
 

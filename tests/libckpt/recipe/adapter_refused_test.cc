@@ -21,7 +21,16 @@ TEST_F(Refused, ConfigsThatSaySomethingElse) {
   expect(R"({"peft_type":"LORA","r":4,"lora_alpha":8,"init_lora_weights":"pissa_niter_4"})", good_, "pissa_niter_4");
   expect(R"({"peft_type":"LORA","r":4,"lora_alpha":8,"use_dora":true})", good_, "magnitude vector is missing");
   expect(R"({"peft_type":"LORA","r":4,"lora_alpha":8,"alpha_pattern":{"q_proj":-1}})", good_, "no positive number");
-  expect(R"({"peft_type":"LORA","r":4,"lora_alpha":8,"alpha_pattern":{"(":1}})", good_, "missing closing parenthesis");
+  for (const char *rest : {R"("alpha_pattern":{"(":1}})", R"("rank_pattern":{"(":1}})", R"("target_modules":"("})"}) {
+    expect(R"({"peft_type":"LORA","r":4,"lora_alpha":8,)" + std::string(rest), good_, "missing closing parenthesis");
+    EXPECT_EQ(err_.status, CKPT_EFORMAT) << "a fault of the file";
+  }
+  for (const char *key : {"alpha_pattern", "rank_pattern"})
+    for (const char *value : {R"(["q_proj",2])", R"("q_proj")", "2", "[]", "false"})
+      expect(R"({"peft_type":"LORA","r":4,"lora_alpha":8,")" + std::string(key) + "\":" + value + "}", good_,
+             std::string(key) + " is no object of patterns and numbers");
+  write(R"({"peft_type":"LORA","r":4,"lora_alpha":8,"alpha_pattern":null,"rank_pattern":{}})", good_);
+  EXPECT_EQ(open_written(), CKPT_OK) << text_of(err_);
 }
 
 TEST_F(Refused, TensorsThatFitNothing) {
@@ -36,6 +45,86 @@ TEST_F(Refused, TensorsThatFitNothing) {
   expect(config_, Saved({{q_ + "lora_B.bias", 16, 1}}), "lora_B of this module is missing");
   expect(config_, Saved({{q_ + "lora_A.weight", 4, 16}, {q_ + "lora_A.default.weight", 4, 16}}), "says the same of");
   expect(config_, Saved({{q_ + "lora_C.weight", 4, 16}}), "no part of a LoRA module");
+  const auto shaped = [&](const std::string &a, const std::string &b, size_t n_a, size_t n_b) {
+    return Header("\"" + q_ + R"(lora_A.weight":{"dtype":"F32","shape":)" + a + R"(,"data_offsets":[0,)" +
+                  std::to_string(n_a) + "]},\"" + q_ + R"(lora_B.weight":{"dtype":"F32","shape":)" + b +
+                  ",\"data_offsets\":[" + std::to_string(n_a) + "," + std::to_string(n_a + n_b) + "]}") +
+           std::string(n_a + n_b, '\1');
+  };
+  expect(config_, shaped("[4,4,4]", "[16,4]", 256, 256), "its lora_A has 3 axes and lora_B 2, and 'model.layers.0");
+  expect(config_, shaped("[4,16,1]", "[16,4]", 256, 256), "its lora_A has 3 axes and lora_B 2");
+  expect(config_, shaped("[4,16]", "[16,4,1]", 256, 256), "its lora_A has 2 axes and lora_B 3");
+}
+
+// A file with several adapters says in each name whose the tensor is.
+TEST_F(Refused, TensorsOfTwoAdaptersInOneFile) {
+  const std::string k = "base_model.model.model.layers.0.self_attn.k_proj.";
+  expect(config_, Saved({{q_ + "lora_A.one.weight", 4, 16}, {q_ + "lora_B.two.weight", 16, 4}}),
+         "is of the adapter 'two', and");
+  expect(config_,
+         Saved({{q_ + "lora_A.one.weight", 4, 16},
+                {q_ + "lora_B.one.weight", 16, 4},
+                {k + "lora_A.two.weight", 4, 16},
+                {k + "lora_B.two.weight", 8, 4}}),
+         "of another");
+  write(config_, Saved({{q_ + "lora_A.one.weight", 4, 16}, {q_ + "lora_B.one.weight", 16, 4}}));
+  EXPECT_EQ(open_written(), CKPT_OK) << text_of(err_);
+}
+
+// PEFT's module of a layer with factors has its weight as base_layer.weight.
+TEST_F(Refused, AWholeTensorThatPeftWouldNotLoad) {
+  const std::string lora_A = q_ + "lora_A.weight", lora_B = q_ + "lora_B.weight";
+  const std::string ignored =
+      "PEFT would not load this: the module has factors too, and so it is called "
+      "model.layers.0.self_attn.q_proj.base_layer.weight there";
+  expect(config_, Saved({{lora_A, 4, 16}, {lora_B, 16, 4}, {q_ + "weight", 16, 16}}), ignored);
+  const std::string start =
+      R"({"peft_type":"LORA","r":4,"lora_alpha":8,"target_modules":["layers.0.self_attn.q_proj"],)";
+  const std::string model = "\"" + q_ + R"(bias":{"dtype":"F32","shape":[16],"data_offsets":[0,64]},")" + q_ +
+                            R"(lora_A.weight":{"dtype":"F32","shape":[4,16],"data_offsets":[64,320]},")" + q_ +
+                            R"(lora_B.weight":{"dtype":"F32","shape":[16,4],"data_offsets":[320,576]})";
+  expect(start + R"("bias":"none"})", Header(model) + std::string(576, '\1'), "q_proj.base_layer.bias there");
+  write(start + R"("bias":"all"})", Header(model) + std::string(576, '\1')); /* as PEFT had it before base_layer */
+  EXPECT_EQ(open_written(), CKPT_OK) << text_of(err_);
+}
+
+// Products are in f32: what it does not hold is no scale, and what it holds as 0 changes nothing.
+TEST_F(Refused, ScalesThatF32DoesNotHold) {
+  const std::string path = folder_ / "adapter";
+  const auto open_scaled = [&](double scale) { return open_adapters(base_.get(), {{path.c_str(), scale}}); };
+  expect(R"({"peft_type":"LORA","r":4,"lora_alpha":1e300})", good_, "its scale is 2.5e+299, which no f32 holds");
+  write(config_, good_);
+  EXPECT_EQ(open_scaled(1e39), CKPT_EVALUE);
+  EXPECT_NE(text_of(err_).find("its scale is 2e+39, which no f32 holds"), std::string::npos) << text_of(err_);
+  EXPECT_EQ(open_scaled(1e-60), CKPT_EVALUE);
+  EXPECT_NE(text_of(err_).find("its scale is so small that it is 0 in f32: the merged model would be the base"),
+            std::string::npos)
+      << text_of(err_);
+  ASSERT_EQ(open_scaled(1e-30), CKPT_OK) << text_of(err_);
+  ASSERT_EQ(open_scaled(1e38), CKPT_OK) << text_of(err_);
+  ckpt_index *opened = nullptr;
+  ASSERT_EQ(ckpt_adapters_merge(&opened, adapters_.get(), &err_), CKPT_OK) << text_of(err_);
+  IndexPointer merged(opened, ckpt_index_free);
+  err_ = {};
+  EXPECT_EQ(write_as(merged.get(), folder_ / "out.safetensors", CKPT_F32), CKPT_EVALUE);
+  EXPECT_NE(text_of(err_).find("256 of its values do not fit f32, the largest is inf"), std::string::npos)
+      << text_of(err_);
+}
+
+// What trainers save beside an adapter may belong to it.
+TEST_F(Refused, OtherWeightsBesideTheAdapterAreAWarning) {
+  bool is_warning = false;
+  const std::string start =
+      R"({"peft_type":"LORA","r":4,"lora_alpha":8,"target_modules":["layers.0.self_attn.q_proj"]})";
+  for (const char *name : {"non_lora_trainables.bin", "adapter_model.bin"}) {
+    write(start, good_);
+    folder_.write("adapter/" + std::string(name), "PK");
+    ASSERT_EQ(open_written(), CKPT_OK) << text_of(err_);
+    merged_config(&is_warning);
+    EXPECT_TRUE(is_warning) << name;
+    adapters_.reset();
+    std::filesystem::remove(folder_ / "adapter/" + std::string(name));
+  }
 }
 
 TEST_F(Refused, ValuesThatAreNotFiniteOrChangeNothing) {
@@ -440,6 +529,16 @@ TEST_F(AnAdapterAlone, IsVerifiedAsAMergeReadsItsConfig) {
   expect_in(start_ + R"("lora_bias":true})", good_, "problem: the config sets lora_bias");
   expect_in(start_ + R"("modules_to_save":["lm_head"]})", good_,
             "problem: modules_to_save: no module of them (lm_head)");
+  const std::string score = "base_model.model.score.weight";
+  expect_in(start_ + R"("modules_to_save":["lm_head"],"task_type":"SEQ_CLS"})", Saved({{score, 3, 16}}),
+            "problem: modules_to_save: no module of them (lm_head)");
+  expect_in(start_ + R"("modules_to_save":["lm_head","score"],"task_type":"SEQ_CLS"})", Saved({{score, 3, 16}}),
+            "unproven: adapter: lm_head of modules_to_save: no tensors are here, so the base must lack it");
+  EXPECT_EQ(
+      verify(start_ + R"("modules_to_save":["classifier","score"],"task_type":"SEQ_CLS"})", Saved({{score, 3, 16}})),
+      "proven: adapter: modules, parts and ranks are what adapter_config.json says\n");
+  expect_in(config_, Saved({{q_ + "lora_A.weight", 4, 16}, {q_ + "lora_B.weight", 16, 4}, {q_ + "weight", 16, 16}}),
+            "problem: PEFT would not load this");
   expect_in(start_ + R"("trainable_token_indices":[1]})", good_, "problem: trainable_token_indices: no rows");
   expect_in(config_, Saved({{q_ + "lora_A.weight", 4, 16}}), "problem: the lora_B of this module is missing");
   expect_in(config_, Saved({{q_ + "lora_A.weight", 0, 16}, {q_ + "lora_B.weight", 16, 4}}), "problem: has no elements");

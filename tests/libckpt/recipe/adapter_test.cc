@@ -81,6 +81,74 @@ TEST_F(Merge, AdaptersOfOneContentHaveAnOrderOfTheirOwn) {
   for (uint32_t i = 0; ckpt_adapters_at(adapters_.get(), i, &info); i++) EXPECT_EQ(info.request, i);
 }
 
+class Written : public Refused {};
+
+// One adapter has the experts of a layer in one pair, another a pair for each expert: every expert gets its own.
+TEST_F(Written, AnExpertGetsItsOwnUpdatesOfAdaptersThatCutThemOtherwise) {
+  base_ = Open(kData + "experts/base");
+  const std::string fused = kData + "experts/adapter", single = folder_ / "adapter";
+  ASSERT_EQ(open_adapters(base_.get(), {{fused.c_str(), 1}}), CKPT_OK) << text_of(err_);
+  auto of_fused = merge();
+  std::vector<std::tuple<std::string, size_t, size_t>> tensors;
+  for (const char *expert : {"0", "1", "2"}) {
+    const std::string module = "base_model.model.model.layers.0.block_sparse_moe.experts." + std::string(expert);
+    tensors.emplace_back(module + ".w1.lora_A.weight", 4, 16);
+    tensors.emplace_back(module + ".w1.lora_B.weight", 24, 4);
+  }
+  uint32_t n_first[2] = {0, 0};
+  for (float value = 1; value <= 8; value++) {
+    write(R"({"peft_type":"LORA","r":4,"lora_alpha":8,"target_modules":["w1"]})", Saved(tensors, value));
+    ASSERT_EQ(open_adapters(base_.get(), {{fused.c_str(), 1}, {single.c_str(), 1}}), CKPT_OK) << text_of(err_);
+    ckpt_adapter_info first;
+    ASSERT_TRUE(ckpt_adapters_at(adapters_.get(), 0, &first));
+    n_first[first.request]++;
+    auto both = merge();
+    for (const std::string expert : {"0", "1", "2"}) {
+      const std::string name = "model.layers.0.block_sparse_moe.experts." + expert + ".w1.weight";
+      for (size_t i = 0; i < both[name].size(); i++)
+        ASSERT_NEAR(both[name][i], of_fused[name][i] + 8 * value * value, 1e-4) << name;
+    }
+  }
+  EXPECT_NE(n_first[0], 0u);
+  EXPECT_NE(n_first[1], 0u);
+}
+
+// What was trained in f32 beside a bf16 base is no copy of it, however near.
+TEST_F(Written, AWholeTensorIsTheBasesOnlyInTheWiderDtype) {
+  const std::string from = kData + "linear/base", head = "lm_head.weight";
+  for (const ckpt_dtype dtype : {CKPT_BF16, CKPT_F16}) {
+    const ckpt_cast_rule cast = {nullptr, dtype};
+    const std::string to = folder_ / ckpt_dtype_name(dtype);
+    ckpt_convert_options options = {};
+    options.struct_size = sizeof options;
+    options.input = from.c_str();
+    options.output = to.c_str();
+    options.to = "hf";
+    options.casts = &cast;
+    options.n_casts = 1;
+    ASSERT_EQ(ckpt_convert(&options, &err_), CKPT_OK) << text_of(err_);
+    adapters_.reset();
+    base_ = Open(to);
+    for (const bool is_trained : {true, false}) {
+      std::vector<float> values = Values(base_.get(), ckpt_index_find(base_.get(), head.c_str()));
+      for (float &value : values) value *= is_trained ? 1.0001F : 1;
+      std::string model =
+          Header("\"base_model.model." + head + R"(":{"dtype":"F32","shape":[40,16],)" + R"("data_offsets":[0,2560]})");
+      model.append(reinterpret_cast<const char *>(values.data()), 2560);
+      write(R"({"peft_type":"LORA","r":4,"lora_alpha":8,"modules_to_save":["lm_head"]})", model);
+      ASSERT_EQ(open_written(), is_trained ? CKPT_OK : CKPT_EVALUE) << text_of(err_);
+      if (!is_trained) continue;
+      ckpt_index *opened = nullptr;
+      ASSERT_EQ(ckpt_adapters_merge(&opened, adapters_.get(), &err_), CKPT_OK) << text_of(err_);
+      IndexPointer merged(opened, ckpt_index_free);
+      const std::string out = folder_ / ("merged." + std::string(ckpt_dtype_name(dtype)) + ".safetensors");
+      write_as(merged.get(), out, CKPT_F32);
+      IndexPointer wide = Open(out);
+      EXPECT_EQ(Values(wide.get(), ckpt_index_find(wide.get(), head.c_str())), values);
+    }
+  }
+}
+
 // ---- formulas -------------------------------------------------------------------------------------------------------
 
 // What an adapter makes of a tensor, in f64 and rounded once, by the formulas of docs/merging.md; their sources are

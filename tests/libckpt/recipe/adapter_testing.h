@@ -63,6 +63,23 @@ class Merge : public Run {
     const ckpt_side_file *side = ckpt_index_side_file(merged, "config.json");
     return side == nullptr || side->text == nullptr ? "" : side->text;
   }
+  // Writes an index as safetensors, cast.
+  ckpt_status write_as(const ckpt_index *index, const std::string &path, ckpt_dtype dtype) {
+    ckpt_plan *plan = nullptr;
+    uint32_t sink = 0;
+    EXPECT_EQ(ckpt_plan_new(&plan, &err_), CKPT_OK);
+    EXPECT_EQ(ckpt_plan_output(plan, path.c_str(), "safetensors", true, &sink, &err_), CKPT_OK) << text_of(err_);
+    for (size_t i = 0; i < ckpt_index_count(index); i++) {
+      const ckpt_tensor *tensor = ckpt_index_at(index, i);
+      ckpt_expr *expr = nullptr;
+      EXPECT_EQ(ckpt_expr_read(&expr, plan, index, tensor, &err_), CKPT_OK);
+      EXPECT_EQ(ckpt_expr_cast(&expr, plan, expr, dtype, &err_), CKPT_OK) << text_of(err_);
+      EXPECT_EQ(ckpt_plan_add(plan, sink, tensor->name, expr, &err_), CKPT_OK);
+    }
+    const ckpt_status status = ckpt_plan_run(plan, nullptr, &err_);
+    ckpt_plan_free(plan);
+    return status;
+  }
   Adapters adapters_;
   ckpt_adapter_options options_ = {};
 };

@@ -1,7 +1,10 @@
 // Truncated decompositions against matrices whose singular values are known, and adapters that are extracted and merged
 // again.
 #include <cmath>
+#include <cstring>
+#include <map>
 #include <random>
+#include <set>
 
 #include "tests/libckpt/io/folder.h"
 #include "tests/libckpt/run/run_testing.h"
@@ -410,6 +413,165 @@ TEST_F(Pairs, LeaveBuffersOut) {
     const auto off = gaps(base.get(), tuned.get());
     EXPECT_LE(off.at(w), 1e-6);
   }
+}
+
+// What PEFT finds in the model: whole modules, under the names of the model, and none with factors below it.
+class Modules : public Pairs {
+ protected:
+  using Tensors = std::vector<std::tuple<std::string, std::vector<size_t>, float>>;
+  // The names of the adapter's tensors without PEFT's prefix, where the tensors of `changed` differ.
+  std::set<std::string> extracted(const std::string &config, const Tensors &tensors,
+                                  const std::set<std::string> &changed) {
+    Tensors tuned = tensors;
+    for (auto &[name, shape, value] : tuned) value += changed.count(name) != 0 ? 2.0F : 0.0F;
+    const std::string number = std::to_string(n_++);
+    for (const bool is_tuned : {false, true}) {
+      const std::string name = (is_tuned ? "tuned" : "base") + number;
+      folder_.write(name + "/config.json", config);
+      folder_.write(name + "/model.safetensors", Model(is_tuned ? tuned : tensors));
+    }
+    base_ = open(folder_ / ("base" + number));
+    tuned_ = open(folder_ / ("tuned" + number));
+    std::set<std::string> names;
+    ckpt_index *adapter = nullptr;
+    status_ = extract(base_.get(), tuned_.get(), Wanted(1, 0));
+    if (status_ == CKPT_OK) status_ = ckpt_extract_adapter(&adapter, extraction_, &err_);
+    if (status_ != CKPT_OK) return names;
+    for (size_t i = 0; i < ckpt_index_count(adapter); i++)
+      names.insert(std::string(ckpt_index_at(adapter, i)->name).substr(strlen("base_model.model.")));
+    config_ = adapter->side_files[0].text;
+    ckpt_index_free(adapter);
+    for (const auto &[name, gap] : gaps(base_.get(), tuned_.get())) EXPECT_LE(gap, 1e-6) << name;
+    return names;
+  }
+  std::set<std::string> saved() const {
+    const size_t first = config_.find("modules_to_save"), end = config_.find("peft_type");
+    std::set<std::string> names;
+    for (size_t at = config_.find('[', first); at < end;) {
+      const size_t quote = config_.find('"', at + 1), close = config_.find('"', quote + 1);
+      if (close >= end) break;
+      names.insert(config_.substr(quote + 1, close - quote - 1));
+      at = close;
+    }
+    return names;
+  }
+  IndexPointer base_{nullptr, ckpt_index_free}, tuned_{nullptr, ckpt_index_free};
+  ckpt_status status_ = CKPT_OK;
+  std::string config_;
+  int n_ = 0;
+};
+
+using Names = std::set<std::string>;
+
+TEST_F(Modules, HaveAllTheirParametersOnceOneDiffers) {
+  const Tensors tensors = {{"h.0.ln.weight", {4}, 1}, {"h.0.ln.bias", {4}, 1}, {"h.0.q.weight", {4, 4}, 1}};
+  EXPECT_EQ(extracted("{}", tensors, {"h.0.ln.bias"}), (Names{"h.0.ln.weight", "h.0.ln.bias"}));
+  EXPECT_EQ(saved(), Names{"h.0.ln"});
+  const Tensors head = {{"cls.predictions.bias", {4}, 1},
+                        {"cls.predictions.transform.dense.weight", {4, 4}, 1},
+                        {"cls.predictions.transform.dense.bias", {4}, 1},
+                        {"layer.0.dense.weight", {4, 4}, 1}};
+  EXPECT_EQ(
+      extracted("{}", head, {"cls.predictions.bias", "cls.predictions.transform.dense.weight", "layer.0.dense.weight"}),
+      (Names{"cls.predictions.bias", "cls.predictions.decoder.bias", "cls.predictions.transform.dense.weight",
+             "cls.predictions.transform.dense.bias", "layer.0.dense.lora_A.weight", "layer.0.dense.lora_B.weight"}));
+  EXPECT_EQ(saved(), Names{"cls.predictions"});
+  const Tensors sinks = {{"l.0.attn.sinks", {4}, 1}, {"l.0.attn.q.weight", {4, 4}, 1}, {"l.0.attn.q.bias", {4}, 1}};
+  EXPECT_EQ(extracted("{}", sinks, {"l.0.attn.sinks", "l.0.attn.q.weight"}),
+            (Names{"l.0.attn.sinks", "l.0.attn.q.weight", "l.0.attn.q.bias"}));
+  const Tensors ends = {{"norm.weight", {4}, 1}, {"h.0.input_norm.weight", {4}, 1}, {"h.0.q.weight", {4, 4}, 1}};
+  EXPECT_EQ(extracted("{}", ends, {"norm.weight"}), (Names{"norm.weight", "h.0.input_norm.weight"}));
+  EXPECT_EQ(extracted("{}", {{"logit_scale", {1}, 1}, {"h.0.q.weight", {4, 4}, 1}}, {"logit_scale"}), Names{});
+  EXPECT_EQ(status_, CKPT_EUNSUPPORTED);
+  EXPECT_NE(text_of(err_).find("'logit_scale': differs, and is of no module that PEFT could save"), std::string::npos);
+}
+
+TEST_F(Modules, AreThoseOfTheModelUnderEveryNameOfATie) {
+  const Tensors t5 = {{"shared.weight", {8, 4}, 1},
+                      {"encoder.block.0.layer.0.SelfAttention.q.weight", {4, 4}, 1},
+                      {"decoder.block.0.layer.0.SelfAttention.q.weight", {4, 4}, 1}};
+  EXPECT_EQ(extracted(R"({"model_type":"t5","architectures":["T5ForConditionalGeneration"]})", t5, {"shared.weight"}),
+            (Names{"shared.weight", "encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"}));
+  const Tensors roberta = {{"roberta.embeddings.word_embeddings.weight", {8, 4}, 1},
+                           {"lm_head.bias", {8}, 1},
+                           {"lm_head.dense.weight", {4, 4}, 1}};
+  EXPECT_EQ(extracted(R"({"model_type":"roberta","architectures":["RobertaForMaskedLM"]})", roberta,
+                      {"roberta.embeddings.word_embeddings.weight"}),
+            (Names{"roberta.embeddings.word_embeddings.weight", "lm_head.decoder.weight", "lm_head.decoder.bias"}));
+  EXPECT_EQ(saved(), (Names{"roberta.embeddings.word_embeddings", "lm_head.decoder"}));
+  const Tensors distilbert = {{"distilbert.embeddings.word_embeddings.weight", {8, 4}, 1},
+                              {"vocab_projector.bias", {8}, 1},
+                              {"distilbert.transformer.layer.0.attention.q_lin.weight", {4, 4}, 1}};
+  EXPECT_EQ(extracted(R"({"model_type":"distilbert","architectures":["DistilBertForMaskedLM"]})", distilbert,
+                      {"distilbert.embeddings.word_embeddings.weight"}),
+            (Names{"distilbert.embeddings.word_embeddings.weight", "vocab_projector.weight", "vocab_projector.bias"}));
+  Tensors apart = distilbert; /* a file with both matrices */
+  apart.push_back({"vocab_projector.weight", {8, 4}, 1});
+  EXPECT_EQ(extracted(R"({"model_type":"distilbert","architectures":["DistilBertForMaskedLM"]})", apart,
+                      {"distilbert.embeddings.word_embeddings.weight"}),
+            Names{"distilbert.embeddings.word_embeddings.weight"});
+  const Tensors neox = {{"gpt_neox.embed_in.weight", {8, 4}, 1}, {"embed_out.weight", {8, 4}, 1}};
+  EXPECT_EQ(
+      extracted(R"({"model_type":"gpt_neox","architectures":["GPTNeoXForCausalLM"]})", neox, {"embed_out.weight"}),
+      Names{"lm_head.weight"});
+  EXPECT_EQ(saved(), Names{"lm_head"});
+}
+
+// PEFT stacks experts, and has a router as a module of its own.
+TEST_F(Modules, OfExpertsHaveOneRankAndTheirRouterIsWhole) {
+  const std::string moe = "model.layers.0.block_sparse_moe.";
+  Tensors tensors = {{moe + "gate.weight", {2, 4}, 1}, {"model.layers.0.self_attn.w1.weight", {4, 4}, 1}};
+  for (const char *part : {"experts.0.w1", "experts.1.w1", "experts.0.w3", "experts.1.w3"})
+    tensors.push_back({moe + part + ".weight", {4, 4}, 1});
+  Names wanted = {"model.layers.0.mlp.gate.weight", "model.layers.0.self_attn.w1.weight"};
+  for (const char *part : {"experts.0.w1", "experts.1.w1", "experts.0.w3", "experts.1.w3"})
+    for (const char *factor : {".lora_A.weight", ".lora_B.weight"}) wanted.insert(moe + part + factor);
+  EXPECT_EQ(extracted("{}", tensors,
+                      {moe + "gate.weight", moe + "experts.1.w1.weight", "model.layers.0.self_attn.w1.weight"}),
+            wanted);
+  EXPECT_EQ(saved(), (Names{"model.layers.0.mlp.gate", "model.layers.0.self_attn.w1"}));
+}
+
+TEST_F(Modules, OfConv1DHaveTheirFactorsTransposed) {
+  const Tensors tensors = {{"transformer.h.0.attn.c_attn.weight", {4, 12}, 1}};
+  extracted(R"({"model_type":"openai-gpt","architectures":["OpenAIGPTLMHeadModel"]})", tensors,
+            {"transformer.h.0.attn.c_attn.weight"});
+  ckpt_index *adapter = nullptr;
+  ASSERT_EQ(ckpt_extract_adapter(&adapter, extraction_, &err_), CKPT_OK) << text_of(err_);
+  const ckpt_tensor *a = ckpt_index_at(adapter, 0);
+  EXPECT_EQ(a->shape[0], 1u);
+  EXPECT_EQ(a->shape[1], 4u) << a->name;
+  EXPECT_NE(config_.find("\"fan_in_fan_out\": true"), std::string::npos) << config_;
+  EXPECT_NE(config_.find("\"c_attn\""), std::string::npos) << config_;
+  ckpt_index_free(adapter);
+}
+
+// A count of batches is a buffer, and goes along as the base's where its module is saved.
+TEST_F(Modules, KeepTheIntegersOfTheBase) {
+  const auto model = [](float weight, char count, const char *counter) {
+    std::string bytes = Model({{"norm.weight", {2}, weight}, {counter, {2}, 0}, {"x.q.weight", {4, 4}, 1}});
+    const std::string name = "\"" + std::string(counter) + "\":{\"dtype\":\"";
+    bytes.replace(bytes.find(name) + name.size(), 3, "I32");
+    bytes[bytes.size() - 64 - 8] = count;
+    return bytes;
+  };
+  folder_.write("base.safetensors", model(1, 3, "norm.num_batches_tracked"));
+  folder_.write("tuned.safetensors", model(2, 5, "norm.num_batches_tracked"));
+  IndexPointer base = open(folder_ / "base.safetensors"), tuned = open(folder_ / "tuned.safetensors");
+  ASSERT_EQ(extract(base.get(), tuned.get(), Wanted(1, 0)), CKPT_OK) << text_of(err_);
+  ckpt_index *adapter = nullptr;
+  ASSERT_EQ(ckpt_extract_adapter(&adapter, extraction_, &err_), CKPT_OK) << text_of(err_);
+  ASSERT_EQ(ckpt_index_count(adapter), 2u);
+  uint32_t count[2];
+  ASSERT_EQ(ckpt_read(adapter, ckpt_index_at(adapter, 0), nullptr, CKPT_I32, count, sizeof count, &err_), CKPT_OK);
+  EXPECT_EQ(count[0] & 0xff, 3u);
+  ckpt_index_free(adapter);
+  refuse(model(1, 3, "norm.position_ids"), model(2, 5, "norm.position_ids"), "differs, and is i32");
+  folder_.write("base.safetensors", model(1, 3, "norm.position_ids"));
+  folder_.write("tuned.safetensors", model(2, 3, "norm.position_ids"));
+  base = open(folder_ / "base.safetensors");
+  tuned = open(folder_ / "tuned.safetensors");
+  EXPECT_EQ(extract(base.get(), tuned.get(), Wanted(1, 0)), CKPT_OK) << text_of(err_);
 }
 
 TEST_F(Pairs, OfABaseThatNoConfigCanNameAreRefusedBeforeTheWork) {

@@ -78,9 +78,11 @@ cp -r $base moved
 try verify kept --receipt kept.json --input $base=moved | tail -2
 sed 's/"energy":0.8[0-9]*/"energy":0.3/' kept.json > other.json
 try verify kept --receipt other.json | grep -c -e 'the receipt lists it' -e 'the replay does not have it' -e other
-sed 's/"rules":"1","tuned"/"rules":"2","tuned"/' kept.json > rules.json
+sed 's/"rules":"2","tuned"/"rules":"9","tuned"/' kept.json > rules.json
 try verify kept --receipt rules.json
-sed 's/"extract":{.*}}/"merge":{"rules":"1"}}/' kept.json > merge.json
+sed 's/"rules":"2","tuned"/"rules":"1","tuned"/' kept.json > rules.json
+try verify kept --receipt rules.json | tail -2
+sed 's/"extract":{.*}}/"merge":{"rules":"2"}}/' kept.json > merge.json
 try verify kept --receipt merge.json
 try verify kept --receipt kept.json --input tuned=$base
 try extract-lora --base $base --tuned tuned --rank 2 -o kept --force --receipt kept

@@ -74,6 +74,13 @@ ckpt diff $base $base --adapter $lora | sed -n 1p
 mkdir old && cp $lora/adapter_config.json old && ckpt convert $lora/adapter_model.safetensors -o old/adapter_model.bin --quiet
 ls old
 try hash $base --adapter old
+# with both files the one of safetensors counts; other weights beside it may belong to it, and are named
+cp $lora/adapter_model.safetensors old && printf PK >old/non_lora_trainables.bin
+try hash $base --adapter old
+try merge $base --adapter $lora=1e39 -o x.safetensors
+try merge $base --adapter $lora=1e-60 -o x.safetensors
+mkdir wrong && cp $lora/*.safetensors wrong && sed 's/"alpha_pattern": {}/"alpha_pattern": {"(": 2}/' $lora/adapter_config.json >wrong/adapter_config.json
+try hash $base --adapter wrong
 # the base that ckpt-train records, and another
 mkdir trained && cp $lora/* trained && echo "{\"base_digest\":\"$(ckpt hash $base | cut -d' ' -f1)\"}" >trained/run.json
 for of in $base half; do

@@ -1,0 +1,139 @@
+/* models.c - see models.h. Sources: transformers' conversion_mapping.py, and the _tied_weights_keys of its models. */
+#include "libckpt/recipe/adapter/models.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "libckpt/base/error.h"
+#include "libckpt/base/text.h"
+#include "libckpt/index/arch.h"
+#include "libckpt/recipe/adapter/changes.h"
+
+/* Names of one tensor: files have `kept`. The model has `tied` too where there are modules whose names begin so. */
+static const struct {
+  const char *kept, *tied, *below;
+} ties[] = {{"shared.weight", "encoder.embed_tokens.weight", "encoder."},
+            {"shared.weight", "decoder.embed_tokens.weight", "decoder."},
+            {"lm_head.bias", "lm_head.decoder.bias", "lm_head.dense."},
+            {"predictions.bias", "predictions.decoder.bias", "predictions.transform."},
+            {"predictions.bias", "predictions.decoder.bias", "predictions.dense."}};
+enum { N_TIES = sizeof ties / sizeof *ties };
+
+/* prefix, of which n bytes count, and what follows it. */
+static const char *join(char out[CKPT_ADAPTER_NAME], const char *prefix, size_t n, const char *rest) {
+  const int n_out = snprintf(out, CKPT_ADAPTER_NAME, "%.*s%s", (int)n, prefix, rest);
+  return n_out > 0 && n_out < CKPT_ADAPTER_NAME ? out : NULL;
+}
+
+static bool has_below(const ckpt_index *base, const char *prefix) {
+  const size_t n = strlen(prefix);
+  for (uint32_t i = 0; i < base->n_tensors; i++)
+    if (strncmp(base->tensors[i].name, prefix, n) == 0) return true;
+  return false;
+}
+
+/* Whether a tie of the table, below a prefix of n bytes, holds in the base. */
+static bool holds(const ckpt_index *base, size_t row, const char *prefix, size_t n) {
+  char name[CKPT_ADAPTER_NAME];
+  if (join(name, prefix, n, ties[row].tied) == NULL || ckpt_index_find(base, name) != NULL) return false;
+  return join(name, prefix, n, ties[row].below) != NULL && has_below(base, name);
+}
+
+bool ckpt_model_tied_name(char out[CKPT_ADAPTER_NAME], const ckpt_index *base, const char *name, size_t i) {
+  for (size_t row = 0; row < N_TIES; row++) {
+    const size_t n = strlen(name) - (ckpt_adapter_ends_with(name, ties[row].kept) ? strlen(ties[row].kept) : 0);
+    if (n == strlen(name) || !holds(base, row, name, n) || i-- != 0) continue;
+    return join(out, name, n, ties[row].tied) != NULL;
+  }
+  return false;
+}
+
+const ckpt_tensor *ckpt_model_tied_to(const ckpt_index *base, const char *name) {
+  char kept[CKPT_ADAPTER_NAME];
+  for (size_t row = 0; row < N_TIES; row++) {
+    if (!ckpt_adapter_ends_with(name, ties[row].tied)) continue;
+    const size_t n = strlen(name) - strlen(ties[row].tied);
+    if (!holds(base, row, name, n) || join(kept, name, n, ties[row].kept) == NULL) continue;
+    const ckpt_tensor *tensor = ckpt_index_find(base, kept);
+    if (tensor != NULL) return tensor;
+  }
+  return NULL;
+}
+
+ckpt_status ckpt_model_find_head(ckpt_adapter_place *out, const ckpt_index *base, ckpt_error *err) {
+  ckpt_adapters all = {.base = base};
+  CKPT_TRY(ckpt_adapters_find_head(&all, err));
+  *out = all.head;
+  return CKPT_OK;
+}
+
+/* ---- names that transformers 5 changed --------------------------------------------------------------------------- */
+
+const char *ckpt_model_name(char out[CKPT_ADAPTER_NAME], const ckpt_index *base, const char *name) {
+  static const char sparse[] = ".block_sparse_moe.", head[] = "embed_out.";
+  const char *at = strstr(name, sparse), *renamed = NULL;
+  char first[CKPT_ADAPTER_NAME];
+  if (at != NULL) { /* Mixtral's, of which files have a matrix an expert */
+    snprintf(first, sizeof first, "%.*s%sexperts.0.w1.weight", (int)(at - name), name, sparse);
+    if (ckpt_index_find(base, first) == NULL) return name;
+    snprintf(first, sizeof first, ".mlp.%s", at + sizeof sparse - 1);
+    renamed = join(out, name, (size_t)(at - name), first);
+  } else if (strncmp(name, head, sizeof head - 1) == 0 && base->architecture != NULL &&
+             strcmp(base->architecture, "gpt_neox") == 0) {
+    renamed = join(out, "lm_head.", sizeof "lm_head." - 1, name + sizeof head - 1);
+  }
+  return renamed != NULL ? renamed : name;
+}
+
+/* ---- layers ------------------------------------------------------------------------------------------------------ */
+
+/* Whether the config's class is a model without a head. */
+static ckpt_status find_bare(bool *is_bare, const ckpt_index *base, ckpt_error *err) {
+  const ckpt_side_file *side = ckpt_index_side_file(base, "config.json");
+  const char *class;
+  ckpt_config *config;
+  *is_bare = false;
+  if (side == NULL || side->text == NULL) return CKPT_OK;
+  const ckpt_status status = ckpt_config_parse(&config, side->text, side->n_bytes, NULL, NULL);
+  if (status == CKPT_ENOMEM) return ckpt_fail(err, status, NULL, NULL, "out of memory");
+  if (status != CKPT_OK) return CKPT_OK;
+  *is_bare = ckpt_config_item(config, "architectures", 0, &class) && ckpt_text_ends(class, "Model") &&
+             strstr(class, "Head") == NULL && strstr(class, "For") == NULL;
+  ckpt_config_free(config);
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_model_look(ckpt_model_facts *out, const ckpt_index *base, ckpt_error *err) {
+  const ckpt_arch *arch = base->architecture != NULL ? ckpt_arch_find(base->architecture) : NULL;
+  bool is_bare;
+  int transposes;
+  CKPT_TRY(find_bare(&is_bare, base, err));
+  CKPT_TRY(ckpt_adapter_type_transposes(&transposes, base, err));
+  *out = (ckpt_model_facts){.prefix = arch != NULL && is_bare ? arch->base_prefix : NULL,
+                            .has_conv1d = arch == NULL && transposes == 1};
+  return CKPT_OK;
+}
+
+bool ckpt_model_transposes(const ckpt_model_facts *facts, const ckpt_index *base, const ckpt_tensor *tensor) {
+  static const char *const leaves[] = {"c_attn.weight", "c_proj.weight", "c_fc.weight", "q_attn.weight"};
+  const ckpt_arch *arch = base->architecture != NULL ? ckpt_arch_find(base->architecture) : NULL;
+  uint64_t numbers[2];
+  if (arch != NULL) {
+    const ckpt_arch_name *row = ckpt_arch_match(arch, tensor->name, numbers);
+    return row != NULL && (row->notes & CKPT_NAME_TRANSPOSE) != 0;
+  }
+  for (size_t i = 0; i < sizeof leaves / sizeof *leaves; i++)
+    if (ckpt_adapter_ends_with(tensor->name, leaves[i])) return facts->has_conv1d;
+  return false;
+}
+
+bool ckpt_model_routes(const ckpt_index *base, const ckpt_tensor *tensor) {
+  static const char *const leaves[] = {"gate.weight", "router.weight"};
+  char experts[CKPT_ADAPTER_NAME];
+  for (size_t i = 0; i < sizeof leaves / sizeof *leaves; i++) {
+    if (!ckpt_adapter_ends_with(tensor->name, leaves[i])) continue;
+    const size_t n = strlen(tensor->name) - strlen(leaves[i]);
+    return join(experts, tensor->name, n, "experts.") != NULL && has_below(base, experts);
+  }
+  return false;
+}
