@@ -207,6 +207,9 @@ static ckpt_status read_byte_level(ckpt_tokenizer_build *build, const ckpt_index
   CKPT_TRY(read_tokens(build, index, err));
   CKPT_TRY(read_merges(build, index, err));
   CKPT_TRY(ckpt_tokenizer_assume_bytes(build, pre->name, err));
+  const ckpt_meta *prefix = ckpt_index_meta(index, CKPT_GGML_ADD_PREFIX);
+  out->denies_prefix =
+      prefix != NULL && prefix->typed != NULL && prefix->typed->bytes != NULL && prefix->typed->bytes[0] == 0;
   out->pre = pre->name;
   read_specials(build, index);
   if (out->adds[CKPT_SPECIAL_BOS] == CKPT_FLAG_UNSAID && pre->adds_bos) out->adds[CKPT_SPECIAL_BOS] = CKPT_FLAG_YES;

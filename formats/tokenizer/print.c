@@ -303,6 +303,7 @@ static void print_config(printer *p) {
     quoted(p, t->tokens[t->special[i]].text);
     text(p, ",");
   }
+  if (t->denies_prefix) text(p, "\n  \"add_prefix_space\": false,");
   const bool is_plain = t->n_templates == 1 && t->templates[0].name == NULL;
   if (is_plain) {
     text(p, "\n  \"chat_template\": ");

@@ -159,6 +159,7 @@ typedef struct ckpt_tokenizer {
   uint32_t n_splits;
   ckpt_prefix_space prefix;       /* a space (U+2581 where spaces become that) before text */
   bool escapes_spaces;            /* the pre-tokenizer makes spaces U+2581 (Metaspace) */
+  bool denies_prefix;             /* GGUF says that no space is put before text, to byte-level BPE, which puts none */
   const uint32_t *before, *after; /* ids that the post-processor puts around a text */
   uint32_t n_before, n_after;
   const ckpt_decode_step *decoder;

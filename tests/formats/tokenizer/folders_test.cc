@@ -104,29 +104,43 @@ std::string shown(const ckpt_meta &meta) {
   return hex;
 }
 
+// A description with a tokenizer's keys.
+struct Keyed {
+  ckpt_index *index = nullptr;
+  explicit Keyed(const std::string &architecture) {
+    ckpt_open_options options = {};
+    ckpt_error err = {};
+    options.struct_size = sizeof options;
+    EXPECT_EQ(ckpt_index_new(&index, nullptr, "made.gguf", "gguf", &options, &err), CKPT_OK);
+    EXPECT_EQ(ckpt_index_set_metadata(index, CKPT_GGUF_ARCHITECTURE, architecture.c_str(), &err), CKPT_OK);
+  }
+  Keyed(const Keyed &) = delete;
+  ~Keyed() { ckpt_index_free(index); }
+  std::map<std::string, std::string> keys() const {
+    std::map<std::string, std::string> out;
+    for (uint32_t i = 0; i < index->n_metadata; i++) out[index->metadata[i].key] = shown(index->metadata[i]);
+    return out;
+  }
+};
+
 // The keys of a folder; what is said where there are none.
 std::string keys_of(Keys *out, const std::string &folder, const std::string &architecture, const char *pre,
                     uint32_t n_vocab, std::vector<uint32_t> *types = nullptr) {
   Files files(folder);
-  ckpt_open_options options = {};
-  options.struct_size = sizeof options;
-  ckpt_index *made = nullptr;
+  Keyed made(architecture);
   ckpt_tokenizer *tokenizer = nullptr;
   ckpt_error err = {};
   const ckpt_tokenizer_ggml_options how = {pre, n_vocab};
-  EXPECT_EQ(ckpt_index_new(&made, nullptr, "made.gguf", "gguf", &options, &err), CKPT_OK);
-  EXPECT_EQ(ckpt_index_set_metadata(made, CKPT_GGUF_ARCHITECTURE, architecture.c_str(), &err), CKPT_OK);
   ckpt_status status = ckpt_tokenizer_read_for_ggml(&tokenizer, files.index, &how, &err);
-  if (status == CKPT_OK) status = ckpt_tokenizer_to_ggml(made, tokenizer, &how, &err);
-  for (uint32_t i = 1; status == CKPT_OK && i < made->n_metadata; i++) {
-    const ckpt_meta &meta = made->metadata[i];
+  if (status == CKPT_OK) status = ckpt_tokenizer_to_ggml(made.index, tokenizer, &how, &err);
+  for (uint32_t i = 1; status == CKPT_OK && i < made.index->n_metadata; i++) {
+    const ckpt_meta &meta = made.index->metadata[i];
     out->push_back({meta.key, shown(meta)});
     if (types == nullptr || strcmp(meta.key, "tokenizer.ggml.token_type") != 0) continue;
     for (uint64_t k = 0; k < ckpt_le64(meta.typed->bytes + 4); k++)
       types->push_back(ckpt_le32(meta.typed->bytes + 12 + 4 * k));
   }
   ckpt_tokenizer_free(tokenizer);
-  ckpt_index_free(made);
   return status == CKPT_OK ? "" : text_of(err);
 }
 
@@ -190,6 +204,150 @@ TEST_P(TokenizerFolders, AreAsThePeersReadThem) {
 
 INSTANTIATE_TEST_SUITE_P(Bases, TokenizerFolders, testing::Values("byte", "slow", "spm", "both"),
                          [](const auto &one) { return one.param; });
+
+// Keys to files and back: the same keys, but for those that files have no place for.
+TEST(TokenizerFoldersBack, KeysComeBackFromFiles) {
+  static const std::map<std::string, std::set<std::string>> lost = {
+      {"byte-template-eos", {"tokenizer.ggml.eot_token_id"}}, /* tokenizer_config.json has no key of it */
+      {"byte-template-dict", {"tokenizer.ggml.eot_token_id"}},
+      {"byte-32016", {"tokenizer.ggml.eot_token_id"}}};
+  std::ifstream lines(tokenizer_data() + "folders.jsonl");
+  size_t n = 0;
+  for (std::string line; std::getline(lines, line);) {
+    const Json row(line);
+    if (row.text("base") == "spm" || row.text("base") == "both") continue; /* files have no scores */
+    SCOPED_TRACE(row.text("name"));
+    Folder folder;
+    fill(folder.path(), row);
+    Files files(folder.path());
+    Keys first, again;
+    ckpt_error err = {};
+    ckpt_tokenizer *tokenizer = nullptr, *read = nullptr, *back = nullptr;
+    Keyed made(row.text("architecture")), remade(row.text("architecture"));
+    const ckpt_tokenizer_ggml_options how = {row.text("pre").c_str(), 0};
+    ASSERT_EQ(ckpt_tokenizer_read_for_ggml(&tokenizer, files.index, &how, &err), CKPT_OK) << text_of(err);
+    ASSERT_EQ(ckpt_tokenizer_to_ggml(made.index, tokenizer, &how, &err), CKPT_OK) << text_of(err);
+    ASSERT_EQ(ckpt_tokenizer_read(&read, made.index, &err), CKPT_OK) << text_of(err);
+    ckpt_arena arena;
+    ckpt_arena_init(&arena, 64 << 20);
+    char *json, *config;
+    size_t n_json, n_config;
+    ASSERT_EQ(ckpt_tokenizer_print(&json, &n_json, &config, &n_config, read, &arena, &err), CKPT_OK) << text_of(err);
+    ASSERT_EQ(ckpt_tokenizer_parse(&back, json, n_json, config, n_config, &err), CKPT_OK) << text_of(err);
+    ASSERT_EQ(ckpt_tokenizer_to_ggml(remade.index, back, &how, &err), CKPT_OK) << text_of(err);
+    std::map<std::string, std::string> wanted = made.keys(), got = remade.keys();
+    const auto without = lost.find(row.text("name"));
+    if (without != lost.end())
+      for (const std::string &key : without->second) wanted.erase(key);
+    EXPECT_EQ(got, wanted);
+    ckpt_arena_free(&arena);
+    ckpt_tokenizer_free(tokenizer);
+    ckpt_tokenizer_free(read);
+    ckpt_tokenizer_free(back);
+    n++;
+  }
+  EXPECT_GE(n, 25U);
+}
+
+// A folder of the byte-level tokenizer with other files; what is said of it.
+std::string said_of(const std::map<std::string, std::string> &files, const std::string &base = "byte",
+                    const char *pre = "llama-bpe", const std::string &edit = "{}") {
+  const Json row(R"({"base":")" + base + R"(","tokenizer":)" + edit + R"(,"files":{},"config":{"model_type":"llama"}})");
+  Folder folder;
+  fill(folder.path(), row);
+  for (const auto &[name, bytes] : files) spill_in(folder.path(), name, bytes);
+  Keys keys;
+  return keys_of(&keys, folder.path(), "llama", pre, 0);
+}
+
+#define EXPECT_SAID(said, words) EXPECT_NE((said).find(words), std::string::npos) << (said)
+
+TEST(TokenizerFoldersRefused, ChatTemplates) {
+  const std::map<std::string, std::string> config = {{"tokenizer_config.json", "{}"}};
+  EXPECT_EQ(said_of(config), "");
+  EXPECT_SAID(said_of({{"chat_template.jinja", "a\xff"}}), "chat_template.jinja: a chat template that is not UTF-8 (byte 1)");
+  EXPECT_SAID(said_of({{"chat_template.jinja", std::string("ab\0c", 4)}}),
+              "chat_template.jinja: a chat template with a NUL (byte 2)");
+  EXPECT_SAID(said_of({{"tokenizer_config.json", R"({"chat_template":"x\u0000y"})"}}),
+              "tokenizer_config.json: a chat template with a NUL (byte 1)");
+  EXPECT_SAID(said_of({{"chat_template.jinja", "a"}, {"additional_chat_templates/b.jinja", "\xc3"}}),
+              "additional_chat_templates/b.jinja: a chat template that is not UTF-8 (byte 0)");
+  EXPECT_SAID(said_of({{"chat_template.jinja", "a"},
+                       {"additional_chat_templates/a-b.jinja", "x"},
+                       {"additional_chat_templates/a_b.jinja", "y"}}),
+              "chat templates 'a-b' and 'a_b' would be one key of GGUF (tokenizer.chat_template.a_b)");
+  EXPECT_SAID(said_of({{"tokenizer_config.json",
+                        R"({"chat_template":[{"name":"default","template":"x"},{"name":"default","template":"y"}]})"}}),
+              "chat templates 'default' and 'default' would be one key of GGUF (tokenizer.chat_template)");
+}
+
+TEST(TokenizerFoldersRefused, ClassesThatCutOtherwise) {
+  const std::string other = R"({"tokenizer_class":"CodeGenTokenizer"})";
+  EXPECT_SAID(said_of({{"tokenizer_config.json", other}}, "slow", nullptr), "vocab.json and merges.txt of a CodeGenTokenizer");
+  EXPECT_SAID(said_of({{"tokenizer_config.json", other}}, "slow", nullptr), "pre=NAME");
+  EXPECT_EQ(said_of({{"tokenizer_config.json", other}}, "slow", "smollm"), "");
+  Folder folder;
+  const Json row(R"({"base":"slow","tokenizer":{},"files":{},"config":{}})");
+  fill(folder.path(), row);
+  spill_in(folder.path(), "tokenizer_config.json", other);
+  ckpt_tokenizer *tokenizer = nullptr;
+  ckpt_error err = {};
+  EXPECT_EQ(ckpt_tokenizer_open(&tokenizer, folder.path().c_str(), &err), CKPT_EUNSUPPORTED);
+  EXPECT_SAID(text_of(err), "save it with a tokenizer.json");
+}
+
+TEST(TokenizerFoldersRefused, TheCauseIsSaid) {
+  EXPECT_SAID(said_of({}, "byte", nullptr, R"({"normalizer":{"type":"NFC"}})"),
+              "(the regex is that of llama-bpe, and the normalizer NFC stands before it; give");
+  EXPECT_SAID(said_of({}, "byte", nullptr, R"({"normalizer":{"type":"Replace","pattern":{"String":"a"},"content":"b"}})"),
+              "(the regex is that of llama-bpe, and the normalizer Replace stands before it; give");
+  EXPECT_SAID(said_of({}, "byte", nullptr, R"({"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":true}})"),
+              "(add_prefix_space: it puts a space before a text, and llama.cpp none; give");
+}
+
+// A tokenizer.model that has other ids than tokenizer.json, or is none of sentencepiece's, is not used.
+TEST(TokenizerFoldersPieces, OthersAreNotUsed) {
+  const Json row(R"({"base":"both","tokenizer":{},"files":{},"config":{}})");
+  Folder folder;
+  fill(folder.path(), row);
+  std::string bytes = slurp(folder / "tokenizer.json");
+  const size_t at = bytes.find("\"\xE2\x96\x81the\"");
+  ASSERT_NE(at, std::string::npos);
+  const ckpt_tokenizer_ggml_options how = {};
+  ckpt_tokenizer *tokenizer = nullptr;
+  ckpt_error err = {};
+  {
+    Files files(folder.path());
+    ASSERT_EQ(ckpt_tokenizer_read_for_ggml(&tokenizer, files.index, &how, &err), CKPT_OK) << text_of(err);
+    EXPECT_EQ(tokenizer->left, nullptr);
+    EXPECT_TRUE(tokenizer->has_scores);
+    ckpt_tokenizer_free(tokenizer);
+  }
+  for (int i = 0; i < 2; i++) {
+    if (i == 0) {
+      Json state(bytes);
+      json_t *vocab = json_object_get(json_object_get(state.root, "model"), "vocab");
+      json_object_set_new(vocab, "~", json_integer(699));
+      const char *name, *last = nullptr;
+      json_t *id;
+      json_object_foreach(vocab, name, id) {
+        if (json_integer_value(id) == 699 && strcmp(name, "~") != 0) last = name;
+      }
+      ASSERT_NE(last, nullptr);
+      json_object_del(vocab, std::string(last).c_str());
+      spill(folder / "tokenizer.json", dumped(state.root));
+    } else {
+      spill(folder / "tokenizer.json", bytes);
+      spill(folder / "tokenizer.model", "IQ== 0\n");
+    }
+    Files files(folder.path());
+    ASSERT_EQ(ckpt_tokenizer_read_for_ggml(&tokenizer, files.index, &how, &err), CKPT_OK) << text_of(err);
+    EXPECT_EQ(tokenizer->left != nullptr, i == 0);
+    EXPECT_SAID(std::string(i == 0 ? tokenizer->left : "another token of id 699"), "another token of id 699");
+    EXPECT_FALSE(tokenizer->has_scores);
+    ckpt_tokenizer_free(tokenizer);
+  }
+}
 
 }  // namespace
 }  // namespace formats_testing

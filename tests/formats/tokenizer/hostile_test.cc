@@ -139,6 +139,28 @@ TEST(TokenizerHostile, RunsOfMarks) {
   EXPECT_NE(said.find("combining marks in a row"), std::string::npos) << said;
 }
 
+// What a normalizer makes of a text is bounded.
+TEST(TokenizerHostile, TextThatGrows) {
+  ckpt_status status;
+  std::string replace = R"({"type":"Replace","pattern":{"String":"a"},"content":")" + std::string(1000, 'a') + "\"}";
+  std::string said = encoder_said({.normalizer = R"({"type":"Sequence","normalizers":[)" + replace + "," + replace + "," +
+                                                 replace + "]}"},
+                                  "a", &status);
+  EXPECT_EQ(status, CKPT_ELIMIT);
+  EXPECT_NE(said.find("the normalizer makes too much of a text"), std::string::npos) << said;
+  EXPECT_NE(said.find("of 16 times its own and 65536)"), std::string::npos) << said;
+  EXPECT_EQ(encoder_said({.normalizer = replace}, "a", &status), "");
+  std::string prepend = R"({"type":"Prepend","prepend":")" + std::string(1 << 20, 'a') + "\"}", many = prepend;
+  for (int i = 1; i < 50; i++) many += "," + prepend;
+  EXPECT_NE(encoder_said({.normalizer = R"({"type":"Sequence","normalizers":[)" + many + "]}"}, "a", &status)
+                .find("1048576 bytes (65552 are left"),
+            std::string::npos);
+  EXPECT_EQ(status, CKPT_ELIMIT);
+  std::string ligatures; /* of which NFKC makes the most */
+  for (int i = 0; i < 20000; i++) ligatures += "\uFDFA";
+  EXPECT_EQ(encoder_said({.normalizer = R"({"type":"NFKC"})"}, ligatures, &status), "");
+}
+
 // A word of a megabyte takes n log n, not n squared.
 TEST(TokenizerHostile, LongWords) {
   ckpt_status status;
