@@ -58,8 +58,8 @@ ckpt_status ckpt_tokenizer_add_listed(ckpt_tokenizer_build *build, ckpt_error *e
                       *content = ckpt_object_field(row, "content");
     if (id == NULL || id->kind != CKPT_OBJECT_INT || id->integer < 0 || content == NULL ||
         content->kind != CKPT_OBJECT_TEXT)
-      return ckpt_fail(err, CKPT_EFORMAT, build->file, NULL, "entry %" PRIu64 " of added_tokens lacks an id or a content",
-                       i);
+      return ckpt_fail(err, CKPT_EFORMAT, build->file, NULL,
+                       "entry %" PRIu64 " of added_tokens lacks an id or a content", i);
     const ckpt_added_token flags = flags_of(row, flag_of(row, "special", false));
     CKPT_TRY(ckpt_tokenizer_build_row(build, content->text, (size_t)content->n, &flags, err));
   }
@@ -242,9 +242,9 @@ ckpt_status ckpt_tokenizer_add_stated(ckpt_tokenizer_build *build, ckpt_error *e
   for (size_t i = 0; i < n && status == CKPT_OK; i++) {
     const bool is_special =
         list[i].row != NULL ? flag_of(list[i].row, "special", false) : is_special_text(build, list[i].text);
-    const ckpt_added_token flags = list[i].row != NULL ? flags_of(list[i].row, is_special)
-                                                       : (ckpt_added_token){.is_special = is_special,
-                                                                            .is_normalized = !is_special};
+    const ckpt_added_token flags = list[i].row != NULL
+                                       ? flags_of(list[i].row, is_special)
+                                       : (ckpt_added_token){.is_special = is_special, .is_normalized = !is_special};
     const bool stays = list[i].row == NULL && is_added(build, list[i].text->text, (size_t)list[i].text->n);
     if (!stays) status = ckpt_tokenizer_build_row(build, list[i].text->text, (size_t)list[i].text->n, &flags, err);
   }
@@ -264,8 +264,8 @@ static ckpt_status place(ckpt_tokenizer_build *build, const stated *one, ckpt_er
     build->out->n_dropped++;
     return CKPT_OK;
   }
-  const bool is_control = one->row != NULL && (flag_of(one->row, "special", false) ||
-                                               ckpt_token_looks_special(one->text->text));
+  const bool is_control =
+      one->row != NULL && (flag_of(one->row, "special", false) || ckpt_token_looks_special(one->text->text));
   if (one->id < build->out->n_tokens && build->tokens[one->id].text != NULL &&
       ckpt_spellings_find(&build->spellings, one->text->text, n) != one->id) {
     build->tokens[one->id].text = NULL; /* it takes the place of a piece */

@@ -42,8 +42,8 @@ typedef struct ckpt_tokenizer_build {
   uint32_t n_stated;
   bool has_vocab; /* merges can be resolved as they are read */
   ckpt_added_token *added;
-  const char *unknown_text; /* model.unk_token */
-  uint32_t n_model, n_new;  /* tokens of the model; tokens that got an id behind those */
+  const char *unknown_text;                     /* model.unk_token */
+  uint32_t n_model, n_new;                      /* tokens of the model; tokens that got an id behind those */
   const ckpt_object *listed, *map, *added_json; /* added_tokens; special_tokens_map.json, added_tokens.json; NULL */
   const ckpt_tokenizer_ggml_options *ggml;      /* the structure is for GGUF's metadata; NULL: for encoding */
 } ckpt_tokenizer_build;

@@ -63,8 +63,8 @@ ckpt_status ckpt_tokenizer_read_templates(ckpt_tokenizer_build *build, const ckp
         text->kind != CKPT_OBJECT_TEXT)
       return ckpt_fail(err, CKPT_EFORMAT, build->file, NULL, "chat template %llu lacks its name or text",
                        (unsigned long long)i);
-    CKPT_TRY(add_template(build, strcmp(name->text, "default") == 0 ? NULL : name->text, text->text, (size_t)text->n,
-                          err));
+    CKPT_TRY(
+        add_template(build, strcmp(name->text, "default") == 0 ? NULL : name->text, text->text, (size_t)text->n, err));
   }
   return CKPT_OK;
 }

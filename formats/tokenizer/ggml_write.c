@@ -321,7 +321,8 @@ static ckpt_status set_prefix(const writer *w, bool is_first, ckpt_error *err) {
   const bool is_spm = t->kind == CKPT_TOKENIZER_SPM_BPE;
   const ckpt_object *said = t->config == NULL ? NULL : ckpt_object_get(t->config, "add_prefix_space");
   const bool is_said = is_of(w, "llama") && said != NULL && said->kind == CKPT_OBJECT_BOOL;
-  if (is_first) return is_said ? set_flag(w, CKPT_GGML_ADD_PREFIX, is_spm ? has_prefix(t) : said->boolean, err) : CKPT_OK;
+  if (is_first)
+    return is_said ? set_flag(w, CKPT_GGML_ADD_PREFIX, is_spm ? has_prefix(t) : said->boolean, err) : CKPT_OK;
   const bool is_without = (is_spm && !has_prefix(t)) || (is_of(w, "gemma2") && !is_spm);
   return is_without && !is_said ? set_flag(w, CKPT_GGML_ADD_PREFIX, false, err) : CKPT_OK;
 }

@@ -201,12 +201,14 @@ static ckpt_status list_templates(const char ***out, size_t *n, ckpt_tokenizer_b
   ckpt_error unheard = {0};
   *out = NULL;
   *n = 0;
-  if (f->source != NULL &&
-      ckpt_list(&entries, &n_entries, ckpt_source_root(f->source), TEMPLATE_FOLDER, &unheard) != CKPT_OK)
-    return CKPT_OK; /* no such folder */
+  ckpt_status status = CKPT_OK;
+  if (f->source != NULL)
+    status = ckpt_list(&entries, &n_entries, ckpt_source_root(f->source), TEMPLATE_FOLDER, &unheard);
+  if (status == CKPT_ENOMEM) return ckpt_fail_as(err, status, TEMPLATE_FOLDER, NULL, &unheard);
+  if (status != CKPT_OK) return CKPT_OK; /* no such folder */
   const size_t n_most = n_entries + (f->index == NULL ? 0 : f->index->n_side_files);
   const char **paths = calloc(n_most + 1, sizeof *paths);
-  ckpt_status status = paths == NULL ? ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory") : CKPT_OK;
+  if (paths == NULL) status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
   for (size_t i = 0; i < n_entries && status == CKPT_OK; i++) {
     const char *path = ckpt_arena_printf(&build->out->arena, TEMPLATE_FOLDER "/%s", entries[i].name);
     if (path == NULL) status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
@@ -307,9 +309,7 @@ static bool says(const ckpt_tokenizer *t, const char *key, bool what) {
 
 /* vocab.json and merges.txt do not say how text is cut: the class does. */
 static ckpt_status cut_by_class(ckpt_tokenizer_build *build, ckpt_error *err) {
-  static const struct {
-    const char *class, *pre;
-  } rows[] = {{"GPT2Tokenizer", "gpt-2"}, {"Qwen2Tokenizer", "qwen2"}};
+  static const struct { const char *class, *pre; } rows[] = {{"GPT2Tokenizer", "gpt-2"}, {"Qwen2Tokenizer", "qwen2"}};
   ckpt_tokenizer *out = build->out;
   const char *pre = build->ggml == NULL ? NULL : build->ggml->pre;
   bool is_known = out->tokenizer_class == NULL || pre != NULL;
@@ -376,8 +376,8 @@ static ckpt_status take_pieces(ckpt_tokenizer_build *to, const ckpt_tokenizer_bu
     if (token->text == NULL || piece->text == NULL ||
         (token->n_bytes == piece->n_bytes && memcmp(token->text, piece->text, token->n_bytes) == 0))
       continue;
-    to->out->left = ckpt_arena_printf(&to->out->arena,
-                                      "tokenizer.model, which has another token of id %u than tokenizer.json", id);
+    to->out->left =
+        ckpt_arena_printf(&to->out->arena, "tokenizer.model, which has another token of id %u than tokenizer.json", id);
     CKPT_TRY_ALLOC(to->out->left, err);
     return CKPT_OK;
   }
@@ -401,8 +401,7 @@ static ckpt_status read_pieces(ckpt_tokenizer_build *build, const files *f, ckpt
   found at;
   bool is_there;
   ckpt_error unheard = {0};
-  if (build->ggml == NULL || build->out->origin != CKPT_TOKENIZER_OF_JSON ||
-      build->out->kind != CKPT_TOKENIZER_SPM_BPE)
+  if (build->ggml == NULL || build->out->origin != CKPT_TOKENIZER_OF_JSON || build->out->kind != CKPT_TOKENIZER_SPM_BPE)
     return CKPT_OK;
   CKPT_TRY(look_up(f, "tokenizer.model", &at, &is_there, err));
   if (!is_there) return CKPT_OK;
@@ -499,8 +498,9 @@ static ckpt_status open_folder(ckpt_tokenizer **out, const char *folder, const c
   size_t n = 0;
   ckpt_error unheard = {0};
   *is_done = false;
-  if (ckpt_list(&entries, &n, folder, "", &unheard) != CKPT_OK) return CKPT_OK; /* no folder */
-  ckpt_status status = CKPT_OK;
+  ckpt_status status = ckpt_list(&entries, &n, folder, "", &unheard);
+  if (status == CKPT_ENOMEM) return ckpt_fail_as(err, status, folder, NULL, &unheard);
+  if (status != CKPT_OK) return CKPT_OK; /* no folder */
   if (has_files(entries, n)) {
     *is_done = true;
     f.entries = entries;

@@ -173,7 +173,8 @@ static void print_post_processor(printer *p) {
       "{\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"trim_offsets\":false,\"use_regex\":true}";
   const ckpt_tokenizer *t = p->t;
   const bool has_ends = t->n_before != 0 || t->n_after != 0, is_byte = t->kind == CKPT_TOKENIZER_BYTE_BPE;
-  const bool lacks_bos = t->adds[CKPT_SPECIAL_BOS] == CKPT_FLAG_NO, lacks_eos = t->adds[CKPT_SPECIAL_EOS] == CKPT_FLAG_NO;
+  const bool lacks_bos = t->adds[CKPT_SPECIAL_BOS] == CKPT_FLAG_NO,
+             lacks_eos = t->adds[CKPT_SPECIAL_EOS] == CKPT_FLAG_NO;
   const bool is_pair = is_byte && has_ends && (lacks_bos || lacks_eos);
   if (!has_ends) {
     text(p, is_byte && lacks_bos && lacks_eos ? byte_level : "null");

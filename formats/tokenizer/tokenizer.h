@@ -147,10 +147,10 @@ typedef struct ckpt_tokenizer {
   uint32_t n_merges;
   ckpt_added_token *added; /* in the order of the file */
   uint32_t n_added;
-  uint32_t n_stated; /* of these, those that tokenizer.json lists, which come first; the others are the config's */
+  uint32_t n_stated;  /* of these, those that tokenizer.json lists, which come first; the others are the config's */
   uint32_t n_dropped; /* tokens that a config adds past the rows of the embedding; with the GGUF options alone */
-  uint32_t unknown; /* the model's unk_token; CKPT_TOKEN_NONE */
-  bool has_scores;  /* sentencepiece's */
+  uint32_t unknown;   /* the model's unk_token; CKPT_TOKEN_NONE */
+  bool has_scores;    /* sentencepiece's */
   bool has_byte_fallback, fuses_unknown, ignores_merges;
   bool normalizes; /* a normalizer stands in the file, even if it has no steps */
   const ckpt_normalize_step *normalizer;
@@ -164,10 +164,10 @@ typedef struct ckpt_tokenizer {
   uint32_t n_before, n_after;
   const ckpt_decode_step *decoder;
   uint32_t n_decoder;
-  const ckpt_object *trees[4];       /* normalizer, pre_tokenizer, post_processor, decoder as they stand */
-  uint32_t special[CKPT_N_SPECIALS]; /* ids; CKPT_TOKEN_NONE */
+  const ckpt_object *trees[4];             /* normalizer, pre_tokenizer, post_processor, decoder as they stand */
+  uint32_t special[CKPT_N_SPECIALS];       /* ids; CKPT_TOKEN_NONE */
   uint32_t model_special[CKPT_N_SPECIALS]; /* those that config.json says, whether or not another file says them */
-  ckpt_flag adds[CKPT_N_SPECIALS];   /* add_bos_token, add_eos_token, ... where something says so */
+  ckpt_flag adds[CKPT_N_SPECIALS];         /* add_bos_token, add_eos_token, ... where something says so */
   const ckpt_chat_template *templates;
   uint32_t n_templates;
   const char *pre;             /* llama.cpp's name of the splits; NULL: none was recognised */

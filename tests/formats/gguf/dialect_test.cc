@@ -175,6 +175,18 @@ TEST(Dialect, IsWhatTheConverterMakes) {
   EXPECT_EQ(n, 45U);
 }
 
+// A folder that is called by dots has the name that it has.
+TEST(Dialect, TheNameOfDots) {
+  Folder folder;
+  for (const char *path : {"dialect/llama-scaled/.", "dialect/llama-scaled/./", "dialect/llama-scaled"}) {
+    ASSERT_EQ(convert(kData + path, folder / "x.gguf"), "");
+    ckpt_error err = {};
+    IndexPointer index = open(folder / "x.gguf", &err);
+    ASSERT_TRUE(index) << text_of(err);
+    EXPECT_STREQ(ckpt_index_meta(index.get(), "general.name")->value, "Llama Scaled") << path;
+  }
+}
+
 ckpt_digest digest_of(const std::string &path, ckpt_dtype cast) {
   ckpt_error err = {};
   ckpt_digest digest = {};

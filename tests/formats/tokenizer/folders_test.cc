@@ -41,8 +41,7 @@ void spill_in(const std::string &folder, const std::string &name, const std::str
 void fill(const std::string &folder, const Json &row) {
   static const std::map<std::string, std::vector<std::pair<std::string, std::string>>> bases = {
       {"byte", {{"tokenizer.json", "dialect/llama-scaled/tokenizer.json"}}},
-      {"slow",
-       {{"vocab.json", "tokenizer/gpt2-slow/vocab.json"}, {"merges.txt", "tokenizer/gpt2-slow/merges.txt"}}},
+      {"slow", {{"vocab.json", "tokenizer/gpt2-slow/vocab.json"}, {"merges.txt", "tokenizer/gpt2-slow/merges.txt"}}},
       {"spm", {{"tokenizer.model", "tokenizer/spm/tokenizer.model"}}},
       {"both",
        {{"tokenizer.model", "tokenizer/spm/tokenizer.model"}, {"tokenizer.json", "tokenizer/both/tokenizer.json"}}}};
@@ -195,7 +194,8 @@ TEST_P(TokenizerFolders, AreAsThePeersReadThem) {
     for (size_t i = 0; i < json_array_size(row.at("ids")); i++) {
       const json_t *pair = json_array_get(row.at("ids"), i);
       const std::string text = unhex(json_string_value(json_array_get(pair, 0)));
-      EXPECT_EQ(tool.encode(text, CKPT_TEXT_SPECIAL | CKPT_TEXT_PARSE_SPECIAL), ids_of(json_array_get(pair, 1))) << text;
+      EXPECT_EQ(tool.encode(text, CKPT_TEXT_SPECIAL | CKPT_TEXT_PARSE_SPECIAL), ids_of(json_array_get(pair, 1)))
+          << text;
     }
     n++;
   }
@@ -252,7 +252,8 @@ TEST(TokenizerFoldersBack, KeysComeBackFromFiles) {
 // A folder of the byte-level tokenizer with other files; what is said of it.
 std::string said_of(const std::map<std::string, std::string> &files, const std::string &base = "byte",
                     const char *pre = "llama-bpe", const std::string &edit = "{}") {
-  const Json row(R"({"base":")" + base + R"(","tokenizer":)" + edit + R"(,"files":{},"config":{"model_type":"llama"}})");
+  const Json row(R"({"base":")" + base + R"(","tokenizer":)" + edit +
+                 R"(,"files":{},"config":{"model_type":"llama"}})");
   Folder folder;
   fill(folder.path(), row);
   for (const auto &[name, bytes] : files) spill_in(folder.path(), name, bytes);
@@ -265,7 +266,8 @@ std::string said_of(const std::map<std::string, std::string> &files, const std::
 TEST(TokenizerFoldersRefused, ChatTemplates) {
   const std::map<std::string, std::string> config = {{"tokenizer_config.json", "{}"}};
   EXPECT_EQ(said_of(config), "");
-  EXPECT_SAID(said_of({{"chat_template.jinja", "a\xff"}}), "chat_template.jinja: a chat template that is not UTF-8 (byte 1)");
+  EXPECT_SAID(said_of({{"chat_template.jinja", "a\xff"}}),
+              "chat_template.jinja: a chat template that is not UTF-8 (byte 1)");
   EXPECT_SAID(said_of({{"chat_template.jinja", std::string("ab\0c", 4)}}),
               "chat_template.jinja: a chat template with a NUL (byte 2)");
   EXPECT_SAID(said_of({{"tokenizer_config.json", R"({"chat_template":"x\u0000y"})"}}),
@@ -283,7 +285,8 @@ TEST(TokenizerFoldersRefused, ChatTemplates) {
 
 TEST(TokenizerFoldersRefused, ClassesThatCutOtherwise) {
   const std::string other = R"({"tokenizer_class":"CodeGenTokenizer"})";
-  EXPECT_SAID(said_of({{"tokenizer_config.json", other}}, "slow", nullptr), "vocab.json and merges.txt of a CodeGenTokenizer");
+  EXPECT_SAID(said_of({{"tokenizer_config.json", other}}, "slow", nullptr),
+              "vocab.json and merges.txt of a CodeGenTokenizer");
   EXPECT_SAID(said_of({{"tokenizer_config.json", other}}, "slow", nullptr), "pre=NAME");
   EXPECT_EQ(said_of({{"tokenizer_config.json", other}}, "slow", "smollm"), "");
   Folder folder;
@@ -299,8 +302,9 @@ TEST(TokenizerFoldersRefused, ClassesThatCutOtherwise) {
 TEST(TokenizerFoldersRefused, TheCauseIsSaid) {
   EXPECT_SAID(said_of({}, "byte", nullptr, R"({"normalizer":{"type":"NFC"}})"),
               "(the regex is that of llama-bpe, and the normalizer NFC stands before it; give");
-  EXPECT_SAID(said_of({}, "byte", nullptr, R"({"normalizer":{"type":"Replace","pattern":{"String":"a"},"content":"b"}})"),
-              "(the regex is that of llama-bpe, and the normalizer Replace stands before it; give");
+  EXPECT_SAID(
+      said_of({}, "byte", nullptr, R"({"normalizer":{"type":"Replace","pattern":{"String":"a"},"content":"b"}})"),
+      "(the regex is that of llama-bpe, and the normalizer Replace stands before it; give");
   EXPECT_SAID(said_of({}, "byte", nullptr, R"({"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":true}})"),
               "(add_prefix_space: it puts a space before a text, and llama.cpp none; give");
 }

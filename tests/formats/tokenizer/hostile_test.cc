@@ -143,9 +143,9 @@ TEST(TokenizerHostile, RunsOfMarks) {
 TEST(TokenizerHostile, TextThatGrows) {
   ckpt_status status;
   std::string replace = R"({"type":"Replace","pattern":{"String":"a"},"content":")" + std::string(1000, 'a') + "\"}";
-  std::string said = encoder_said({.normalizer = R"({"type":"Sequence","normalizers":[)" + replace + "," + replace + "," +
-                                                 replace + "]}"},
-                                  "a", &status);
+  std::string said = encoder_said(
+      {.normalizer = R"({"type":"Sequence","normalizers":[)" + replace + "," + replace + "," + replace + "]}"}, "a",
+      &status);
   EXPECT_EQ(status, CKPT_ELIMIT);
   EXPECT_NE(said.find("the normalizer makes too much of a text"), std::string::npos) << said;
   EXPECT_NE(said.find("of 16 times its own and 65536)"), std::string::npos) << said;
