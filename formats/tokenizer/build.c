@@ -71,7 +71,7 @@ ckpt_status ckpt_tokenizer_build_new(ckpt_tokenizer_build *build, const char *pa
   *build = (ckpt_tokenizer_build){.out = calloc(1, sizeof(ckpt_tokenizer))};
   CKPT_TRY_ALLOC(build->out, err);
   ckpt_arena_init(&build->out->arena, ARENA_LIMIT);
-  for (int i = 0; i < CKPT_N_SPECIALS; i++) build->out->special[i] = CKPT_TOKEN_NONE;
+  for (int i = 0; i < CKPT_N_SPECIALS; i++) build->out->special[i] = build->out->model_special[i] = CKPT_TOKEN_NONE;
   build->out->unknown = CKPT_TOKEN_NONE;
   build->out->path = build->file = ckpt_arena_copy(&build->out->arena, path);
   if (build->out->path != NULL) return CKPT_OK;
@@ -151,6 +151,7 @@ ckpt_status ckpt_tokenizer_build_token(ckpt_tokenizer_build *build, const char *
     return ckpt_fail(err, CKPT_EFORMAT, build->file, NULL, "token '%.*s' stands there twice (id %" PRIu64 ")",
                      shown(n_bytes, text), text, id);
   token->is_in_model = true;
+  build->n_model++;
   if (out != NULL) *out = token;
   return CKPT_OK;
 }

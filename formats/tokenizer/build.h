@@ -42,7 +42,10 @@ typedef struct ckpt_tokenizer_build {
   uint32_t n_stated;
   bool has_vocab; /* merges can be resolved as they are read */
   ckpt_added_token *added;
-  const char *unknown_text; /* model.unk_token */
+  const char *unknown_text;                     /* model.unk_token */
+  uint32_t n_model, n_new;                      /* tokens of the model; tokens that got an id behind those */
+  const ckpt_object *listed, *map, *added_json; /* added_tokens; special_tokens_map.json, added_tokens.json; NULL */
+  const ckpt_tokenizer_ggml_options *ggml;      /* the structure is for GGUF's metadata; NULL: for encoding */
 } ckpt_tokenizer_build;
 
 /* An empty structure. */
@@ -63,6 +66,16 @@ ckpt_status ckpt_tokenizer_build_merge(ckpt_tokenizer_build *build, const char *
 ckpt_status ckpt_tokenizer_build_merge_line(ckpt_tokenizer_build *build, const char *text, size_t n_bytes,
                                             ckpt_error *err);
 
+/* Adds a row of added_tokens as `tokenizers` does: a token of the vocabulary keeps its id, another gets the next. */
+ckpt_status ckpt_tokenizer_build_row(ckpt_tokenizer_build *build, const char *text, size_t n_bytes,
+                                     const ckpt_added_token *flags, ckpt_error *err);
+/* Those that tokenizer.json lists. EFORMAT: an entry lacks an id or a content. */
+ckpt_status ckpt_tokenizer_add_listed(ckpt_tokenizer_build *build, ckpt_error *err);
+/* Those that transformers adds of the files beside the vocabulary, which the build has; then ids of special tokens. */
+ckpt_status ckpt_tokenizer_add_stated(ckpt_tokenizer_build *build, ckpt_error *err);
+/* Those that llama.cpp's converter puts into a tokenizer.model, at the ids that the files say. */
+ckpt_status ckpt_tokenizer_place_stated(ckpt_tokenizer_build *build, ckpt_error *err);
+
 /* Resolves merges, makes those of scores, types tokens, names the splits: the structure is whole, and `out` taken. */
 ckpt_status ckpt_tokenizer_build_finish(ckpt_tokenizer **out, ckpt_tokenizer_build *build, ckpt_error *err);
 
@@ -72,18 +85,20 @@ ckpt_status ckpt_tokenizer_merges_of_scores(ckpt_tokenizer_build *build, ckpt_er
 /* The JSON value that follows (after a KEY: its value) as an object in the arena: depth and count are bounded. */
 ckpt_status ckpt_tree_read(const ckpt_object **out, ckpt_json *json, ckpt_arena *arena, ckpt_error *err);
 
-/* Reads one tokenizer.json, tokenizer_config.json (or another side file of its kind), vocab.json, merges.txt. */
+/* Reads one tokenizer.json, tokenizer_config.json, vocab.json, merges.txt. */
 ckpt_status ckpt_tokenizer_read_json(ckpt_tokenizer_build *build, ckpt_json *json, ckpt_error *err);
 ckpt_status ckpt_tokenizer_read_config(ckpt_tokenizer_build *build, const ckpt_object *config,
                                        ckpt_error *err);                                              /* as above */
 ckpt_status ckpt_tokenizer_read_vocab(ckpt_tokenizer_build *build, ckpt_json *json, ckpt_error *err); /* as above */
 ckpt_status ckpt_tokenizer_read_merges(ckpt_tokenizer_build *build, const char *text, size_t n_bytes,
                                        ckpt_error *err); /* as above */
-/* Adds a chat template that has a file of its own; name NULL: the default one. */
+/* Adds the chat templates of a JSON value, a text or a list of names and templates; what is neither has none. */
+ckpt_status ckpt_tokenizer_read_templates(ckpt_tokenizer_build *build, const ckpt_object *value, ckpt_error *err);
+/* Adds a chat template that has a file of its own; name NULL: the default one. EFORMAT: no UTF-8, or with a NUL. */
 ckpt_status ckpt_tokenizer_add_template(ckpt_tokenizer_build *build, const char *name, const char *text, size_t n_bytes,
                                         ckpt_error *err);
-/* What a vocab.json lacks: GPT-2's splits and decoder. */
-ckpt_status ckpt_tokenizer_assume_gpt2(ckpt_tokenizer_build *build, ckpt_error *err);
+/* What a vocab.json lacks: the splits and decoder of byte-level BPE; pre NULL: GPT-2's. */
+ckpt_status ckpt_tokenizer_assume_bytes(ckpt_tokenizer_build *build, const char *pre, ckpt_error *err);
 /* What a sentencepiece model does around BPE: U+2581 for spaces, and one before text; and its decoder. */
 ckpt_status ckpt_tokenizer_assume_spm(ckpt_tokenizer_build *build, bool has_prefix, ckpt_error *err);
 /* The ids around a text that BOS and EOS are, where the structure says so. */
@@ -100,6 +115,9 @@ ckpt_status ckpt_tokenizer_read_sentencepiece(ckpt_tokenizer_build *build, ckpt_
 ckpt_status ckpt_tokenizer_read_ggml(ckpt_tokenizer_build *build, const ckpt_index *index, ckpt_error *err);
 
 const char *ckpt_special_name(ckpt_special special); /* "bos" */
+
+/* Whether tokenizer_class is this class, or its "Fast" one. */
+bool ckpt_tokenizer_has_class(const ckpt_tokenizer *tokenizer, const char *class);
 
 /* A byte's letter in GPT-2's alphabet (a code point), and the byte of one; -1: it is none. */
 uint32_t ckpt_byte_letter(uint8_t byte);

@@ -4,14 +4,19 @@
 #include "formats/tokenizer/pre.h"
 #include "formats/tokenizer/tokenizer.h"
 #include "libckpt/base/error.h"
+#include "libckpt/base/text.h"
 
 static ckpt_status to_ggml(ckpt_index *into, const ckpt_index *from, const char *pre, uint32_t n_vocab,
                            ckpt_error *err) {
   ckpt_tokenizer *tokenizer;
   const ckpt_tokenizer_ggml_options options = {.pre = pre, .n_vocab = n_vocab};
-  ckpt_status status = ckpt_tokenizer_read(&tokenizer, from, err);
+  ckpt_status status = ckpt_tokenizer_read_for_ggml(&tokenizer, from, &options, err);
   if (status != CKPT_OK) return status;
   status = ckpt_tokenizer_to_ggml(into, tokenizer, &options, err);
+  if (status == CKPT_OK && tokenizer->left != NULL) status = ckpt_index_note(into, false, err, "%s", tokenizer->left);
+  if (status == CKPT_OK && tokenizer->n_dropped != 0)
+    status = ckpt_index_note(into, false, err, "%u token%s of the tokenizer past the rows of the embedding",
+                             tokenizer->n_dropped, ckpt_plural(tokenizer->n_dropped));
   ckpt_tokenizer_free(tokenizer);
   return status;
 }

@@ -15,4 +15,20 @@
 /* What stands between tokenizer.ggml. and _token_id of each special. */
 extern const char *const ckpt_ggml_specials[CKPT_N_SPECIALS];
 
+/* Keys of special tokens, in the order in which the converter sets them. */
+typedef struct ckpt_ggml_ends {
+  struct {
+    ckpt_special special;
+    uint32_t id;
+  } ids[CKPT_N_SPECIALS];
+  struct {
+    ckpt_special special;
+    bool is_added;
+  } flags[CKPT_N_SPECIALS];
+  uint32_t n_ids, n_flags;
+} ckpt_ggml_ends;
+
+/* Those of a tokenizer; pre: tokenizer.ggml.pre, or NULL. */
+void ckpt_ggml_ends_of(ckpt_ggml_ends *out, const ckpt_tokenizer *tokenizer, const char *pre);
+
 #endif

@@ -173,8 +173,11 @@ static ckpt_status text_of(const char **out, ckpt_tokenizer_build *build, const 
     uint8_t *bytes;
     if (meta->typed->type != CKPT_GGUF_STRING || meta->typed->n_bytes < 8) return lies(build, key, "is no text", err);
     CKPT_TRY(value_bytes(&bytes, build, index, meta->typed, key, err));
-    *out = ckpt_arena_text(arena, (const char *)bytes + 8, (size_t)meta->typed->n_bytes - 8);
+    const size_t n = (size_t)meta->typed->n_bytes - 8;
+    const bool has_nul = memchr(bytes + 8, 0, n) != NULL;
+    *out = ckpt_arena_text(arena, (const char *)bytes + 8, n);
     free(bytes);
+    if (has_nul) return lies(build, key, "holds a NUL", err);
   }
   CKPT_TRY_ALLOC(*out, err);
   return CKPT_OK;
@@ -194,7 +197,6 @@ static ckpt_status read_templates(ckpt_tokenizer_build *build, const ckpt_index 
 }
 
 static ckpt_status read_byte_level(ckpt_tokenizer_build *build, const ckpt_index *index, ckpt_error *err) {
-  static const ckpt_normalize_step nfc = {.kind = CKPT_NORMALIZE_NFC};
   ckpt_tokenizer *out = build->out;
   const char *name;
   CKPT_TRY(text_of(&name, build, index, CKPT_GGML_PRE, err));
@@ -204,17 +206,18 @@ static ckpt_status read_byte_level(ckpt_tokenizer_build *build, const ckpt_index
                      name);
   CKPT_TRY(read_tokens(build, index, err));
   CKPT_TRY(read_merges(build, index, err));
-  CKPT_TRY(ckpt_tokenizer_assume_gpt2(build, err));
-  CKPT_TRY(ckpt_pre_splits(&out->splits, &out->n_splits, pre, &out->arena, err));
+  CKPT_TRY(ckpt_tokenizer_assume_bytes(build, pre->name, err));
+  const ckpt_meta *prefix = ckpt_index_meta(index, CKPT_GGML_ADD_PREFIX);
+  out->denies_prefix =
+      prefix != NULL && prefix->typed != NULL && prefix->typed->bytes != NULL && prefix->typed->bytes[0] == 0;
   out->pre = pre->name;
-  out->ignores_merges = pre->ignores_merges;
-  if (pre->has_nfc) out->normalizer = &nfc, out->n_normalizer = 1;
   read_specials(build, index);
   if (out->adds[CKPT_SPECIAL_BOS] == CKPT_FLAG_UNSAID && pre->adds_bos) out->adds[CKPT_SPECIAL_BOS] = CKPT_FLAG_YES;
   return CKPT_OK;
 }
 
 static ckpt_status read_spm(ckpt_tokenizer_build *build, const ckpt_index *index, ckpt_error *err) {
+  static const uint32_t llama[] = {1, 2, 0}; /* BOS, EOS and unknown, where no key says them */
   const ckpt_meta *prefix = ckpt_index_meta(index, CKPT_GGML_ADD_PREFIX);
   const bool has_prefix =
       prefix == NULL || prefix->typed == NULL || prefix->typed->bytes == NULL || prefix->typed->bytes[0] != 0;
@@ -224,6 +227,11 @@ static ckpt_status read_spm(ckpt_tokenizer_build *build, const ckpt_index *index
   CKPT_TRY(ckpt_tokenizer_assume_spm(build, has_prefix, err));
   CKPT_TRY(ckpt_tokenizer_merges_of_scores(build, err));
   read_specials(build, index);
+  for (uint32_t i = 0; i < sizeof llama / sizeof *llama; i++)
+    if (build->out->special[i] == CKPT_TOKEN_NONE && llama[i] < build->out->n_tokens &&
+        build->tokens[llama[i]].text != NULL)
+      build->out->special[i] = llama[i];
+  if (build->out->unknown == CKPT_TOKEN_NONE) build->out->unknown = build->out->special[CKPT_SPECIAL_UNK];
   if (build->out->adds[CKPT_SPECIAL_BOS] == CKPT_FLAG_UNSAID) build->out->adds[CKPT_SPECIAL_BOS] = CKPT_FLAG_YES;
   return CKPT_OK;
 }

@@ -1,5 +1,4 @@
 /* ggml_write.c - a tokenizer as tokenizer.ggml.* keys, in the order and with the values of llama.cpp's converter. */
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +33,9 @@ static void put_number(encoded *e, uint64_t value, unsigned n) {
 typedef struct writer {
   ckpt_index *index;
   const ckpt_tokenizer *tokenizer;
-  uint32_t n; /* tokens to be written */
+  uint32_t n;                  /* tokens to be written */
+  const float *scores;         /* n; NULL: of this kind there are none */
+  const char **template_names; /* by number of the template */
 } writer;
 
 /* Prints one array's elements; called twice. */
@@ -145,151 +146,116 @@ static void print_merges(const writer *w, encoded *e) {
   }
 }
 
-/* Scores as the file has them; of merges the rank: what is merged first scores best, and what never is the least. */
 static void print_scores(const writer *w, encoded *e) {
-  const ckpt_tokenizer *tokenizer = w->tokenizer;
-  const bool is_stored = tokenizer->has_scores;
-  float *scores = NULL;
-  if (!is_stored && e->bytes != NULL) {
-    scores = calloc(w->n == 0 ? 1 : w->n, sizeof *scores);
-    for (uint32_t i = tokenizer->n_merges; scores != NULL && i-- > 0;)
-      if (tokenizer->merges[i].result < w->n)
-        scores[tokenizer->merges[i].result] = -1.0f - (float)tokenizer->merges[i].rank;
-  }
   for (uint32_t id = 0; id < w->n; id++) {
-    const ckpt_token *token = token_of(w, id);
-    float score = token == NULL ? -1000000.0f : token->score;
-    if (!is_stored && token != NULL && scores != NULL)
-      score = scores[id] != 0 ? scores[id] : token->type == CKPT_TOKEN_NORMAL ? -1000000.0f : 0;
     uint32_t bits;
-    memcpy(&bits, &score, sizeof bits);
+    memcpy(&bits, &w->scores[id], sizeof bits);
     put_number(e, bits, 4);
   }
-  free(scores);
+}
+
+/* Scores as the file has them; of merges the rank: what is merged first scores best, and what never is the least. Of
+ * ids without a token they are the converter's. The caller frees them. */
+static ckpt_status make_scores(float **out, const writer *w, ckpt_error *err) {
+  const ckpt_tokenizer *t = w->tokenizer;
+  float *scores = *out = calloc(w->n == 0 ? 1 : w->n, sizeof *scores);
+  CKPT_TRY_ALLOC(scores, err);
+  for (uint32_t i = t->has_scores ? 0 : t->n_merges; i-- > 0;)
+    if (t->merges[i].result < w->n) scores[t->merges[i].result] = -1.0f - (float)t->merges[i].rank;
+  for (uint32_t id = 0; id < w->n; id++) {
+    const ckpt_token *token = token_of(w, id);
+    if (token == NULL)
+      scores[id] = t->has_scores ? -10000.0f : -1000000.0f;
+    else if (t->has_scores)
+      scores[id] = token->score;
+    else if (scores[id] == 0 && token->type == CKPT_TOKEN_NORMAL)
+      scores[id] = -1000000.0f;
+  }
+  return CKPT_OK;
 }
 
 /* ---- special tokens ---------------------------------------------------------------------------------------------- */
 
-static ckpt_flag flag(bool is_set) { return is_set ? CKPT_FLAG_YES : CKPT_FLAG_NO; }
-
-/* The TemplateProcessing of the post-processor; NULL: it has none. */
-static const ckpt_object *template_of(const ckpt_object *tree) {
-  const ckpt_object *type = tree == NULL ? NULL : ckpt_object_field(tree, "type");
-  if (type == NULL || type->kind != CKPT_OBJECT_TEXT) return NULL;
-  if (strcmp(type->text, "TemplateProcessing") == 0) return tree;
-  const ckpt_object *list = ckpt_object_field(tree, "processors");
-  for (uint64_t i = 0; list != NULL && list->kind == CKPT_OBJECT_LIST && i < list->n; i++) {
-    type = ckpt_object_field(list->items[i], "type");
-    if (type != NULL && type->kind == CKPT_OBJECT_TEXT && strcmp(type->text, "TemplateProcessing") == 0)
-      return list->items[i];
-  }
-  return NULL;
+static bool is_of(const writer *w, const char *architecture) {
+  const ckpt_meta *meta = ckpt_index_meta(w->index, CKPT_GGUF_ARCHITECTURE);
+  return meta != NULL && meta->value != NULL && strcmp(meta->value, architecture) == 0;
 }
 
-static const char *special_text(const ckpt_object *piece) {
-  const ckpt_object *special = ckpt_object_field(piece, "SpecialToken"),
-                    *id = special == NULL ? NULL : ckpt_object_field(special, "id");
-  return id != NULL && id->kind == CKPT_OBJECT_TEXT ? id->text : NULL;
+static ckpt_status set_flag(const writer *w, const char *key, bool value, ckpt_error *err) {
+  return set_scalar(w, key, CKPT_GGUF_BOOL, value, err);
 }
 
-static bool is_special(const ckpt_tokenizer *t, ckpt_special special, const char *text) {
-  return text != NULL && t->special[special] != CKPT_TOKEN_NONE &&
-         strcmp(t->tokens[t->special[special]].text, text) == 0;
-}
-
-/* Whether a pair of texts has a separator between them, as the converter reads a template: UNSAID where it has nothing
- * there. */
-static ckpt_flag adds_separator(const ckpt_tokenizer *t) {
-  const ckpt_object *tree = template_of(t->trees[CKPT_TREE_POST_PROCESSOR]);
-  const ckpt_object *pair = tree == NULL ? NULL : ckpt_object_field(tree, "pair");
-  if (pair == NULL || pair->kind != CKPT_OBJECT_LIST || pair->n == 0) return CKPT_FLAG_UNSAID;
-  uint64_t begin = t->n_before != 0 && special_text(pair->items[0]) != NULL, end = pair->n;
-  bool has_last = t->n_after != 0;
-  if (has_last && special_text(pair->items[end - 1]) != NULL) end--;
-  if (end - begin < 3 || special_text(pair->items[begin]) != NULL || special_text(pair->items[end - 1]) != NULL)
-    return CKPT_FLAG_UNSAID;
-  const char *first = special_text(pair->items[begin + 1]),
-             *second = end - begin == 4 ? special_text(pair->items[begin + 2]) : NULL;
-  bool adds = !has_last && (is_special(t, CKPT_SPECIAL_SEP, first) || is_special(t, CKPT_SPECIAL_EOS, first));
-  return flag(adds || is_special(t, CKPT_SPECIAL_SEP, second) || is_special(t, CKPT_SPECIAL_EOS, second));
-}
-
-typedef struct ends {
-  uint32_t special[CKPT_N_SPECIALS];
-  ckpt_flag adds[CKPT_N_SPECIALS];
-} ends;
-
-/* What is said outright, and what the post-processor does where nothing is. */
-static void decide_ends(const ckpt_tokenizer *t, ends *out) {
-  memcpy(out->special, t->special, sizeof out->special);
-  memcpy(out->adds, t->adds, sizeof out->adds);
-  ckpt_flag *adds = out->adds;
-  const uint32_t *special = out->special;
-  if (t->n_before != 0) { /* without a config the post-processor alone knows which token that is */
-    const uint32_t first = t->before[0];
-    if (special[CKPT_SPECIAL_BOS] == CKPT_TOKEN_NONE && special[CKPT_SPECIAL_CLS] == CKPT_TOKEN_NONE)
-      out->special[CKPT_SPECIAL_BOS] = first;
-    if (adds[CKPT_SPECIAL_BOS] == CKPT_FLAG_UNSAID)
-      adds[CKPT_SPECIAL_BOS] = flag(first == special[CKPT_SPECIAL_BOS] || first == special[CKPT_SPECIAL_CLS]);
-  }
-  if (t->n_after != 0) {
-    const uint32_t last = t->after[t->n_after - 1];
-    if (special[CKPT_SPECIAL_EOS] != CKPT_TOKEN_NONE && last != special[CKPT_SPECIAL_EOS] &&
-        special[CKPT_SPECIAL_EOT] == CKPT_TOKEN_NONE)
-      out->special[CKPT_SPECIAL_EOT] = special[CKPT_SPECIAL_EOS];
-    out->special[CKPT_SPECIAL_EOS] = last;
-    if (adds[CKPT_SPECIAL_EOS] == CKPT_FLAG_UNSAID) adds[CKPT_SPECIAL_EOS] = CKPT_FLAG_YES;
-  }
-  if (adds[CKPT_SPECIAL_SEP] == CKPT_FLAG_UNSAID) adds[CKPT_SPECIAL_SEP] = adds_separator(t);
-}
-
-static ckpt_status set_specials(const writer *w, ckpt_error *err) {
-  ends e;
+static ckpt_status set_specials(const writer *w, const ckpt_ggml_ends *ends, ckpt_error *err) {
   char key[64];
-  decide_ends(w->tokenizer, &e);
-  for (int i = 0; i < CKPT_N_SPECIALS; i++) {
-    if (e.special[i] == CKPT_TOKEN_NONE || i == CKPT_SPECIAL_CLS || e.special[i] >= w->n) continue;
-    snprintf(key, sizeof key, "tokenizer.ggml.%s_token_id", ckpt_ggml_specials[i]);
-    CKPT_TRY(set_scalar(w, key, CKPT_GGUF_U32, e.special[i], err));
+  for (uint32_t i = 0; i < ends->n_ids; i++) {
+    if (ends->ids[i].id >= w->n) continue;
+    snprintf(key, sizeof key, "tokenizer.ggml.%s_token_id", ckpt_ggml_specials[ends->ids[i].special]);
+    CKPT_TRY(set_scalar(w, key, CKPT_GGUF_U32, ends->ids[i].id, err));
   }
-  for (int i = 0; i < CKPT_N_SPECIALS; i++) {
-    if (e.adds[i] == CKPT_FLAG_UNSAID || (i != CKPT_SPECIAL_BOS && i != CKPT_SPECIAL_EOS && i != CKPT_SPECIAL_SEP))
-      continue;
-    snprintf(key, sizeof key, "tokenizer.ggml.add_%s_token", ckpt_special_name((ckpt_special)i));
-    CKPT_TRY(set_scalar(w, key, CKPT_GGUF_BOOL, e.adds[i] == CKPT_FLAG_YES, err));
+  for (uint32_t i = 0; i < ends->n_flags; i++) {
+    snprintf(key, sizeof key, "tokenizer.ggml.add_%s_token", ckpt_special_name(ends->flags[i].special));
+    CKPT_TRY(set_flag(w, key, ends->flags[i].is_added, err));
   }
   return CKPT_OK;
 }
 
 /* ---- chat templates ---------------------------------------------------------------------------------------------- */
 
-/* A template's name in a key: letters and digits. */
-static void plain_name(char out[64], const char *name) {
-  size_t i = 0;
-  for (; name[i] != '\0' && i < 63; i++) out[i] = isalnum((unsigned char)name[i]) ? name[i] : '_';
-  out[i] = '\0';
+/* A template's name in a key: ASCII's letters and digits, and "_" for any other character. Terminated, in the arena. */
+static char *plain_name(const writer *w, const char *name) {
+  char *out = ckpt_arena_text(&w->index->arena, name, strlen(name));
+  size_t n = 0;
+  for (const char *at = name; out != NULL && *at != '\0'; at++) {
+    if (((uint8_t)*at & 0xC0) == 0x80) continue; /* within a character */
+    const bool is_plain = (*at >= '0' && *at <= '9') || (*at >= 'a' && *at <= 'z') || (*at >= 'A' && *at <= 'Z');
+    out[n++] = is_plain ? *at : '_';
+  }
+  if (out != NULL) out[n] = '\0';
+  return out;
 }
 
 static void print_names(const writer *w, encoded *e) {
-  char name[64];
-  for (uint32_t i = 0; i < w->tokenizer->n_templates; i++) {
-    if (w->tokenizer->templates[i].name == NULL) continue;
-    plain_name(name, w->tokenizer->templates[i].name);
-    put_text(e, name, strlen(name));
+  for (uint32_t i = 0; i < w->tokenizer->n_templates; i++)
+    if (w->template_names[i] != NULL) put_text(e, w->template_names[i], strlen(w->template_names[i]));
+}
+
+/* Names of templates as keys have them, NULL for the default one and for what has no name. EFORMAT: two are one. */
+static ckpt_status name_templates(writer *w, ckpt_error *err) {
+  const ckpt_tokenizer *t = w->tokenizer;
+  const char **names = ckpt_arena_array(&w->index->arena, t->n_templates + 1, sizeof *names);
+  CKPT_TRY_ALLOC(names, err);
+  for (uint32_t i = 0; i < t->n_templates; i++) {
+    const char *name = t->templates[i].name;
+    names[i] = NULL;
+    if (name != NULL && name[0] != '\0') {
+      names[i] = plain_name(w, name);
+      CKPT_TRY_ALLOC(names[i], err);
+    }
+    for (uint32_t k = 0; k < i; k++) {
+      const char *other = t->templates[k].name;
+      const bool are_default = name == NULL && other == NULL;
+      if (are_default || (names[i] != NULL && names[k] != NULL && strcmp(names[i], names[k]) == 0))
+        return ckpt_fail(err, CKPT_EFORMAT, t->path, NULL,
+                         "chat templates '%.60s' and '%.60s' would be one key of GGUF (tokenizer.chat_template%s%.60s)",
+                         other == NULL ? "default" : other, name == NULL ? "default" : name, are_default ? "" : ".",
+                         are_default ? "" : names[i]);
+    }
   }
+  w->template_names = names;
+  return CKPT_OK;
 }
 
 static ckpt_status set_templates(const writer *w, ckpt_error *err) {
-  char name[64], key[96];
   uint32_t n_named = 0;
   const char *plain = NULL;
   for (uint32_t i = 0; i < w->tokenizer->n_templates; i++) {
     const ckpt_chat_template *one = &w->tokenizer->templates[i];
+    const char *name = w->template_names[i];
     if (one->name == NULL) plain = one->text;
-    if (one->name == NULL) continue;
-    plain_name(name, one->name);
-    snprintf(key, sizeof key, "tokenizer.chat_template.%s", name);
-    CKPT_TRY(ckpt_index_set_metadata(w->index, key, one->text, err));
+    if (name == NULL) continue;
+    const char *long_key = ckpt_arena_printf(&w->index->arena, "tokenizer.chat_template.%s", name);
+    CKPT_TRY_ALLOC(long_key, err);
+    CKPT_TRY(ckpt_index_set_metadata(w->index, long_key, one->text, err));
     n_named++;
   }
   if (n_named != 0) CKPT_TRY(set_array(w, "tokenizer.chat_templates", CKPT_GGUF_STRING, n_named, print_names, err));
@@ -298,20 +264,48 @@ static ckpt_status set_templates(const writer *w, ckpt_error *err) {
 
 /* ---- the whole --------------------------------------------------------------------------------------------------- */
 
-static ckpt_status set_byte_level(const writer *w, const char *pre, ckpt_error *err) {
-  char shown[640];
-  if (pre == NULL) pre = w->tokenizer->pre;
-  if (pre == NULL) {
-    ckpt_pre_show(w->tokenizer, shown, sizeof shown);
-    return ckpt_advise(ckpt_fail(err, CKPT_EUNSUPPORTED, w->tokenizer->path, NULL,
-                                 "GGUF has no name for the way in which this tokenizer cuts text (%s)", shown),
-                       err, "give %pre=NAME");
+/* What of a byte-level tokenizer no name stands for. */
+static ckpt_status refuse_splits(const ckpt_tokenizer *t, ckpt_error *err) {
+  static const char *const steps[] = {"NFC", "NFD", "NFKC", "NFKD", "Prepend", "Replace", "Strip"};
+  char cause[700];
+  const char *like = ckpt_pre_of_splits(t);
+  if (t->prefix != CKPT_PREFIX_NEVER) {
+    snprintf(cause, sizeof cause, "add_prefix_space: it puts a space before a text, and llama.cpp none");
+  } else if (like != NULL && t->n_normalizer == 0) {
+    snprintf(cause, sizeof cause, "the regex is that of %s, which has the normalizer NFC before it", like);
+  } else if (like != NULL) {
+    snprintf(cause, sizeof cause, "the regex is that of %s, and the normalizer %s stands before it", like,
+             t->n_normalizer == 1 ? steps[t->normalizer[0].kind] : "Sequence");
+  } else {
+    ckpt_pre_show(t, cause, sizeof cause);
   }
+  return ckpt_advise(ckpt_fail(err, CKPT_EUNSUPPORTED, t->path, NULL,
+                               "GGUF has no name for the way in which this tokenizer cuts text (%s)", cause),
+                     err, "give %pre=NAME");
+}
+
+static ckpt_status set_byte_level(const writer *w, const char *pre, ckpt_error *err) {
   CKPT_TRY(ckpt_index_set_metadata(w->index, CKPT_GGML_MODEL, "gpt2", err));
   CKPT_TRY(ckpt_index_set_metadata(w->index, CKPT_GGML_PRE, pre, err));
   CKPT_TRY(set_array(w, CKPT_GGML_TOKENS, CKPT_GGUF_STRING, w->n, print_tokens, err));
   CKPT_TRY(set_array(w, CKPT_GGML_TOKEN_TYPE, CKPT_GGUF_I32, w->n, print_types, err));
   return set_array(w, CKPT_GGML_MERGES, CKPT_GGUF_STRING, w->tokenizer->n_merges, print_merges, err);
+}
+
+static ckpt_status set_spm(writer *w, const char *pre, ckpt_error *err) {
+  float *scores;
+  CKPT_TRY(make_scores(&scores, w, err));
+  w->scores = scores;
+  ckpt_status status;
+  CKPT_TRY_GOTO(ckpt_index_set_metadata(w->index, CKPT_GGML_MODEL, "llama", err));
+  CKPT_TRY_GOTO(ckpt_index_set_metadata(w->index, CKPT_GGML_PRE, pre == NULL ? "default" : pre, err));
+  CKPT_TRY_GOTO(set_array(w, CKPT_GGML_TOKENS, CKPT_GGUF_STRING, w->n, print_tokens, err));
+  CKPT_TRY_GOTO(set_array(w, CKPT_GGML_SCORES, CKPT_GGUF_F32, w->n, print_scores, err));
+  CKPT_TRY_GOTO(set_array(w, CKPT_GGML_TOKEN_TYPE, CKPT_GGUF_I32, w->n, print_types, err));
+done:
+  w->scores = NULL;
+  free(scores);
+  return status;
 }
 
 /* Whether U+2581 is put before a text. */
@@ -321,28 +315,53 @@ static bool has_prefix(const ckpt_tokenizer *t) {
   return has;
 }
 
-static ckpt_status set_spm(const writer *w, const char *pre, ckpt_error *err) {
-  CKPT_TRY(ckpt_index_set_metadata(w->index, CKPT_GGML_MODEL, "llama", err));
-  CKPT_TRY(ckpt_index_set_metadata(w->index, CKPT_GGML_PRE, pre == NULL ? "default" : pre, err));
-  CKPT_TRY(set_array(w, CKPT_GGML_TOKENS, CKPT_GGUF_STRING, w->n, print_tokens, err));
-  CKPT_TRY(set_array(w, CKPT_GGML_SCORES, CKPT_GGUF_F32, w->n, print_scores, err));
-  return set_array(w, CKPT_GGML_TOKEN_TYPE, CKPT_GGUF_I32, w->n, print_types, err);
+/* Where the converter sets add_space_prefix: of a Llama first, and as its config says; of Gemma 2 always, and last. */
+static ckpt_status set_prefix(const writer *w, bool is_first, ckpt_error *err) {
+  const ckpt_tokenizer *t = w->tokenizer;
+  const bool is_spm = t->kind == CKPT_TOKENIZER_SPM_BPE;
+  const ckpt_object *said = t->config == NULL ? NULL : ckpt_object_get(t->config, "add_prefix_space");
+  const bool is_said = is_of(w, "llama") && said != NULL && said->kind == CKPT_OBJECT_BOOL;
+  if (is_first)
+    return is_said ? set_flag(w, CKPT_GGML_ADD_PREFIX, is_spm ? has_prefix(t) : said->boolean, err) : CKPT_OK;
+  const bool is_without = (is_spm && !has_prefix(t)) || (is_of(w, "gemma2") && !is_spm);
+  return is_without && !is_said ? set_flag(w, CKPT_GGML_ADD_PREFIX, false, err) : CKPT_OK;
+}
+
+/* What the converter says of two sizes of vocabulary, over what it said: of Code Llama's, and of small Granite's. */
+static void choose_by_size(const writer *w, ckpt_ggml_ends *ends) {
+  uint32_t i = 0;
+  if (!is_of(w, "llama")) return;
+  if (w->n == 32016) {
+    while (i < ends->n_ids && ends->ids[i].special != CKPT_SPECIAL_EOT) i++;
+    if (i == ends->n_ids) ends->n_ids++;
+    ends->ids[i].special = CKPT_SPECIAL_EOT;
+    ends->ids[i].id = 32010;
+  } else if (w->n == 49152) {
+    while (i < ends->n_flags && ends->flags[i].special != CKPT_SPECIAL_BOS) i++;
+    if (i == ends->n_flags) ends->n_flags++;
+    ends->flags[i].special = CKPT_SPECIAL_BOS;
+    ends->flags[i].is_added = false;
+  }
 }
 
 ckpt_status ckpt_tokenizer_to_ggml(ckpt_index *index, const ckpt_tokenizer *tokenizer,
                                    const ckpt_tokenizer_ggml_options *options, ckpt_error *err) {
   writer w = {.index = index, .tokenizer = tokenizer, .n = options->n_vocab};
+  const bool is_byte = tokenizer->kind == CKPT_TOKENIZER_BYTE_BPE;
+  const char *pre = options->pre != NULL || !is_byte ? options->pre : tokenizer->pre;
+  ckpt_ggml_ends ends;
   if (w.n == 0) w.n = tokenizer->n_tokens;
   if (tokenizer->n_tokens > w.n)
     return ckpt_fail(err, CKPT_EFORMAT, tokenizer->path, NULL,
                      "the tokenizer has ids up to %u, and the model %u rows of embeddings", tokenizer->n_tokens - 1,
                      w.n);
-  if (tokenizer->kind == CKPT_TOKENIZER_BYTE_BPE)
-    CKPT_TRY(set_byte_level(&w, options->pre, err));
-  else
-    CKPT_TRY(set_spm(&w, options->pre, err));
-  CKPT_TRY(set_specials(&w, err));
-  if (tokenizer->kind == CKPT_TOKENIZER_SPM_BPE && !has_prefix(tokenizer))
-    CKPT_TRY(set_scalar(&w, CKPT_GGML_ADD_PREFIX, CKPT_GGUF_BOOL, 0, err));
-  return set_templates(&w, err);
+  if (is_byte && pre == NULL) return refuse_splits(tokenizer, err);
+  CKPT_TRY(name_templates(&w, err));
+  ckpt_ggml_ends_of(&ends, tokenizer, pre);
+  choose_by_size(&w, &ends);
+  CKPT_TRY(set_prefix(&w, true, err));
+  CKPT_TRY(is_byte ? set_byte_level(&w, pre, err) : set_spm(&w, pre, err));
+  CKPT_TRY(set_specials(&w, &ends, err));
+  CKPT_TRY(set_templates(&w, err));
+  return set_prefix(&w, false, err);
 }

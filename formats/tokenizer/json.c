@@ -140,33 +140,6 @@ static ckpt_status read_model(ckpt_tokenizer_build *build, ckpt_json *json, ckpt
   }
 }
 
-static bool flag_of(const ckpt_object *row, const char *key, bool if_absent) {
-  const ckpt_object *value = ckpt_object_field(row, key);
-  return value != NULL && value->kind == CKPT_OBJECT_BOOL ? value->boolean : if_absent;
-}
-
-static ckpt_status read_added(ckpt_tokenizer_build *build, ckpt_json *json, ckpt_error *err) {
-  const ckpt_object *list;
-  CKPT_TRY(ckpt_tree_read(&list, json, &build->out->arena, err));
-  if (list->kind == CKPT_OBJECT_NONE) return CKPT_OK;
-  if (list->kind != CKPT_OBJECT_LIST) return ckpt_json_fail(json, err, "added_tokens has to be a list");
-  for (uint64_t i = 0; i < list->n; i++) {
-    const ckpt_object *row = list->items[i], *id = ckpt_object_field(row, "id"),
-                      *content = ckpt_object_field(row, "content");
-    if (id == NULL || id->kind != CKPT_OBJECT_INT || id->integer < 0 || content == NULL ||
-        content->kind != CKPT_OBJECT_TEXT)
-      return ckpt_json_fail(json, err, "entry %llu of added_tokens lacks an id or a content", (unsigned long long)i);
-    const bool is_special = flag_of(row, "special", false);
-    const ckpt_added_token flags = {.is_special = is_special,
-                                    .is_single_word = flag_of(row, "single_word", false),
-                                    .strips_left = flag_of(row, "lstrip", false),
-                                    .strips_right = flag_of(row, "rstrip", false),
-                                    .is_normalized = flag_of(row, "normalized", !is_special)};
-    CKPT_TRY(ckpt_tokenizer_build_added(build, content->text, (size_t)content->n, (uint64_t)id->integer, &flags, err));
-  }
-  return CKPT_OK;
-}
-
 ckpt_status ckpt_tokenizer_read_json(ckpt_tokenizer_build *build, ckpt_json *json, ckpt_error *err) {
   static const char *const trees[] = {"normalizer", "pre_tokenizer", "post_processor", "decoder"};
   bool has_model = false;
@@ -182,7 +155,7 @@ ckpt_status ckpt_tokenizer_read_json(ckpt_tokenizer_build *build, ckpt_json *jso
       continue;
     }
     if (strcmp(key, "added_tokens") == 0) {
-      CKPT_TRY(read_added(build, json, err));
+      CKPT_TRY(ckpt_tree_read(&build->listed, json, &build->out->arena, err));
       continue;
     }
     int tree = -1;
@@ -198,5 +171,6 @@ ckpt_status ckpt_tokenizer_read_json(ckpt_tokenizer_build *build, ckpt_json *jso
   ckpt_json_token token;
   CKPT_TRY(ckpt_json_next(json, &token, err)); /* nothing follows */
   if (!has_model) return ckpt_fail(err, CKPT_EFORMAT, build->file, NULL, "no tokenizer: it has no model");
+  CKPT_TRY(ckpt_tokenizer_add_listed(build, err)); /* the vocabulary may stand behind them */
   return ckpt_tokenizer_read_steps(build, err);
 }

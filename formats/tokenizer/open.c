@@ -37,7 +37,8 @@ static ckpt_status look_up(const files *f, const char *name, found *out, bool *i
     *out = (found){side->source != NULL ? side->source : f->index->source, side->file, side->n_bytes, NULL, side->text};
   }
   for (size_t i = 0; i < f->n_entries; i++) {
-    if (strcmp(f->entries[i].name, name) != 0 || !f->entries[i].is_file) continue;
+    const bool is_below = strchr(name, '/') != NULL && i == 0; /* of a folder that was listed */
+    if (!is_below && (strcmp(f->entries[i].name, name) != 0 || !f->entries[i].is_file)) continue;
     CKPT_TRY(ckpt_source_add(f->source, name, &out->file, &out->n_bytes, err));
     *is_there = true;
     out->source = f->source;
@@ -83,22 +84,24 @@ static ckpt_status read_with(ckpt_tokenizer_build *build, const found *at, read_
 static ckpt_status read_config_json(ckpt_tokenizer_build *build, ckpt_json *json, ckpt_error *err) {
   const ckpt_object *config;
   CKPT_TRY(ckpt_tree_read(&config, json, &build->out->arena, err));
-  if (build->out->config == NULL) build->out->config = config;
   return ckpt_tokenizer_read_config(build, config, err);
 }
 
-/* {"text": id}: tokens beside a vocab.json. */
+static ckpt_status read_map_json(ckpt_tokenizer_build *build, ckpt_json *json, ckpt_error *err) {
+  CKPT_TRY(ckpt_tree_read(&build->map, json, &build->out->arena, err));
+  if (build->map->kind == CKPT_OBJECT_DICT && build->map->n <= 4096) return CKPT_OK;
+  return ckpt_json_fail(json, err, "no JSON object of special tokens, or more than 4096");
+}
+
 static ckpt_status read_added_json(ckpt_tokenizer_build *build, ckpt_json *json, ckpt_error *err) {
+  return ckpt_tree_read(&build->added_json, json, &build->out->arena, err);
+}
+
+/* {"chat_template": ...} */
+static ckpt_status read_template_json(ckpt_tokenizer_build *build, ckpt_json *json, ckpt_error *err) {
   const ckpt_object *tree;
   CKPT_TRY(ckpt_tree_read(&tree, json, &build->out->arena, err));
-  if (tree->kind != CKPT_OBJECT_DICT) return ckpt_json_fail(json, err, "no JSON object of tokens and ids");
-  const ckpt_added_token flags = {.is_normalized = true};
-  for (uint64_t i = 0; i < tree->n; i++) {
-    const ckpt_object *key = tree->items[2 * i], *id = tree->items[2 * i + 1];
-    if (id->kind != CKPT_OBJECT_INT || id->integer < 0) return ckpt_json_fail(json, err, "an id is a whole number");
-    CKPT_TRY(ckpt_tokenizer_build_added(build, key->text, (size_t)key->n, (uint64_t)id->integer, &flags, err));
-  }
-  return CKPT_OK;
+  return ckpt_tokenizer_read_templates(build, ckpt_object_field(tree, "chat_template"), err);
 }
 
 /* A file that may be missing. */
@@ -108,6 +111,20 @@ static ckpt_status read_if_there(ckpt_tokenizer_build *build, const files *f, co
   bool is_there;
   CKPT_TRY(look_up(f, name, &at, &is_there, err));
   return is_there ? read_with(build, &at, take, err) : CKPT_OK;
+}
+
+/* The class of a model whose tokenizer_config.json names none. */
+static ckpt_status read_class_json(ckpt_tokenizer_build *build, ckpt_json *json, ckpt_error *err) {
+  const ckpt_object *tree;
+  CKPT_TRY(ckpt_tree_read(&tree, json, &build->out->arena, err));
+  const bool is_dict = tree->kind == CKPT_OBJECT_DICT;
+  const ckpt_object *class = is_dict ? ckpt_object_get(tree, "tokenizer_class") : NULL,
+                    *type = is_dict ? ckpt_object_get(tree, "model_type") : NULL;
+  if (class != NULL && class->kind == CKPT_OBJECT_TEXT) build->out->tokenizer_class = class->text;
+  const bool is_qwen = type != NULL && type->kind == CKPT_OBJECT_TEXT &&
+                       (strncmp(type->text, "qwen2", 5) == 0 || strncmp(type->text, "qwen3", 5) == 0);
+  if (build->out->tokenizer_class == NULL && is_qwen) build->out->tokenizer_class = "Qwen2Tokenizer";
+  return CKPT_OK;
 }
 
 /* Special ids that no tokenizer file gives, from the model's config. */
@@ -126,25 +143,104 @@ static ckpt_status read_model_config(ckpt_tokenizer_build *build, const files *f
     int64_t id;
     strncat(key, ckpt_special_name((ckpt_special)i), 8);
     strncat(key, "_token_id", 10);
-    if (build->out->special[i] == CKPT_TOKEN_NONE && ckpt_config_int(config, key, &id) && id >= 0 &&
-        id < build->out->n_tokens && build->tokens[id].text != NULL)
-      build->out->special[i] = (uint32_t)id;
+    if (!ckpt_config_int(config, key, &id) || id < 0 || id >= build->out->n_tokens || build->tokens[id].text == NULL)
+      continue;
+    build->out->model_special[i] = (uint32_t)id;
+    if (build->out->special[i] == CKPT_TOKEN_NONE) build->out->special[i] = (uint32_t)id;
   }
   ckpt_config_free(config);
   return status;
 }
 
-static ckpt_status read_template_file(ckpt_tokenizer_build *build, const files *f, ckpt_error *err) {
-  found at;
-  bool is_there;
+/* ---- chat templates ---------------------------------------------------------------------------------------------- */
+
+#define TEMPLATE_FOLDER "additional_chat_templates"
+#define TEMPLATE_SUFFIX ".jinja"
+
+/* Line ends as Python reads a text: CR LF and CR are LF. */
+static size_t plain_lines(char *text, size_t n) {
+  size_t to = 0;
+  for (size_t i = 0; i < n; i++) {
+    if (text[i] == '\r' && i + 1 < n && text[i + 1] == '\n') continue;
+    text[to++] = text[i] == '\r' ? '\n' : text[i];
+  }
+  return to;
+}
+
+static ckpt_status read_template(ckpt_tokenizer_build *build, const found *at, const char *name, ckpt_error *err) {
   char *text;
-  CKPT_TRY(look_up(f, "chat_template.jinja", &at, &is_there, err));
-  if (!is_there || build->out->n_templates != 0) return CKPT_OK;
-  CKPT_TRY(bytes_of(&text, &at, err));
-  ckpt_status status = ckpt_tokenizer_add_template(build, NULL, text, (size_t)at.n_bytes, err);
+  CKPT_TRY(bytes_of(&text, at, err));
+  build->file = at->path;
+  ckpt_status status = ckpt_tokenizer_add_template(build, name, text, plain_lines(text, (size_t)at->n_bytes), err);
   free(text);
   return status;
 }
+
+/* The named one in a file "additional_chat_templates/NAME.jinja"; what has no such name is none. */
+static ckpt_status read_named_template(ckpt_tokenizer_build *build, const files *f, const char *path, ckpt_error *err) {
+  const size_t n_folder = sizeof TEMPLATE_FOLDER, n_suffix = sizeof TEMPLATE_SUFFIX - 1, n = strlen(path);
+  found at;
+  bool is_there;
+  if (n <= n_folder + n_suffix || strncmp(path, TEMPLATE_FOLDER "/", n_folder) != 0 ||
+      strcmp(path + n - n_suffix, TEMPLATE_SUFFIX) != 0 || strchr(path + n_folder, '/') != NULL)
+    return CKPT_OK;
+  CKPT_TRY(look_up(f, path, &at, &is_there, err));
+  if (!is_there) return CKPT_OK;
+  const char *name = ckpt_arena_text(&build->out->arena, path + n_folder, n - n_folder - n_suffix);
+  CKPT_TRY_ALLOC(name, err);
+  return read_template(build, &at, name, err);
+}
+
+static int by_text(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
+
+/* The paths of files in the folder of named templates, in byte order; the caller frees the list. */
+static ckpt_status list_templates(const char ***out, size_t *n, ckpt_tokenizer_build *build, const files *f,
+                                  ckpt_error *err) {
+  ckpt_entry *entries = NULL;
+  size_t n_entries = 0;
+  ckpt_error unheard = {0};
+  *out = NULL;
+  *n = 0;
+  ckpt_status status = CKPT_OK;
+  if (f->source != NULL)
+    status = ckpt_list(&entries, &n_entries, ckpt_source_root(f->source), TEMPLATE_FOLDER, &unheard);
+  if (status == CKPT_ENOMEM) return ckpt_fail_as(err, status, TEMPLATE_FOLDER, NULL, &unheard);
+  if (status != CKPT_OK) return CKPT_OK; /* no such folder */
+  const size_t n_most = n_entries + (f->index == NULL ? 0 : f->index->n_side_files);
+  const char **paths = calloc(n_most + 1, sizeof *paths);
+  if (paths == NULL) status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  for (size_t i = 0; i < n_entries && status == CKPT_OK; i++) {
+    const char *path = ckpt_arena_printf(&build->out->arena, TEMPLATE_FOLDER "/%s", entries[i].name);
+    if (path == NULL) status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+    if (entries[i].is_file) paths[(*n)++] = path;
+  }
+  for (uint32_t i = 0; f->index != NULL && i < f->index->n_side_files && status == CKPT_OK; i++)
+    paths[(*n)++] = f->index->side_files[i].name;
+  ckpt_list_free(entries, n_entries);
+  *out = paths;
+  if (status != CKPT_OK) free(paths);
+  if (status == CKPT_OK) qsort(paths, *n, sizeof *paths, by_text);
+  return status;
+}
+
+/* Templates in files of their own, where tokenizer_config.json has none: the converter's order. */
+static ckpt_status read_template_files(ckpt_tokenizer_build *build, const files *f, ckpt_error *err) {
+  found at;
+  bool is_there;
+  const char **paths;
+  size_t n;
+  if (build->out->n_templates != 0) return CKPT_OK;
+  CKPT_TRY(look_up(f, "chat_template.jinja", &at, &is_there, err));
+  if (!is_there) return read_if_there(build, f, "chat_template.json", read_template_json, err);
+  CKPT_TRY(read_template(build, &at, NULL, err));
+  CKPT_TRY(list_templates(&paths, &n, build, f, err));
+  ckpt_status status = CKPT_OK;
+  for (size_t i = 0; i < n && status == CKPT_OK; i++) status = read_named_template(build, f, paths[i], err);
+  free(paths);
+  return status;
+}
+
+/* ---- the vocabulary ---------------------------------------------------------------------------------------------- */
 
 static ckpt_status read_merges_file(ckpt_tokenizer_build *build, const found *at, ckpt_error *err) {
   char *text;
@@ -158,8 +254,15 @@ static ckpt_status read_merges_file(ckpt_tokenizer_build *build, const found *at
 /* Special tokens of a vocabulary without a tokenizer.json are found in text. */
 static ckpt_status add_specials(ckpt_tokenizer_build *build, ckpt_error *err) {
   const ckpt_added_token flags = {.is_special = true};
+  ckpt_tokenizer *out = build->out;
+  for (uint32_t id = 0; out->kind == CKPT_TOKENIZER_SPM_BPE && id < out->n_tokens; id++) {
+    const ckpt_token *token = &build->tokens[id];
+    if (token->text != NULL && token->added == CKPT_TOKEN_NONE &&
+        (token->type == CKPT_TOKEN_CONTROL || token->type == CKPT_TOKEN_UNKNOWN))
+      CKPT_TRY(ckpt_tokenizer_build_added(build, token->text, token->n_bytes, id, &flags, err));
+  }
   for (int i = 0; i < CKPT_N_SPECIALS; i++) {
-    const uint32_t id = build->out->special[i];
+    const uint32_t id = out->special[i];
     if (id == CKPT_TOKEN_NONE) continue;
     const ckpt_token *token = &build->tokens[id];
     CKPT_TRY(ckpt_tokenizer_build_added(build, token->text, token->n_bytes, id, &flags, err));
@@ -168,48 +271,176 @@ static ckpt_status add_specials(ckpt_tokenizer_build *build, ckpt_error *err) {
 }
 
 /* The vocabulary, in the first of the forms that is there. */
-static ckpt_status read_vocabulary(ckpt_tokenizer_build *build, const files *f, bool *is_there, bool *is_fallback,
-                                   ckpt_error *err) {
+static ckpt_status read_vocabulary(ckpt_tokenizer_build *build, const files *f, bool *is_there, ckpt_error *err) {
   found at, merges;
   bool has_merges;
+  build->out->origin = CKPT_TOKENIZER_OF_JSON;
   CKPT_TRY(look_up(f, "tokenizer.json", &at, is_there, err));
   if (*is_there) return read_with(build, &at, ckpt_tokenizer_read_json, err);
-  *is_fallback = true;
+  build->out->origin = CKPT_TOKENIZER_OF_MODEL;
   CKPT_TRY(look_up(f, "tokenizer.model", &at, is_there, err));
   if (*is_there) {
     build->file = at.path;
     return ckpt_fail_at(ckpt_tokenizer_read_sentencepiece(build, at.source, at.file, err), err, at.path, NULL);
   }
+  build->out->origin = CKPT_TOKENIZER_OF_VOCAB;
   CKPT_TRY(look_up(f, "vocab.json", &at, is_there, err));
   CKPT_TRY(look_up(f, "merges.txt", &merges, &has_merges, err));
   *is_there = *is_there && has_merges;
   if (!*is_there) return CKPT_OK;
   CKPT_TRY(read_with(build, &at, ckpt_tokenizer_read_vocab, err));
-  CKPT_TRY(read_merges_file(build, &merges, err));
-  CKPT_TRY(read_if_there(build, f, "added_tokens.json", read_added_json, err));
-  return ckpt_tokenizer_assume_gpt2(build, err);
+  return read_merges_file(build, &merges, err);
 }
 
-static ckpt_status read_files(ckpt_tokenizer **out, const files *f, const char *path, ckpt_error *err) {
+/* The files beside the vocabulary. */
+static ckpt_status read_beside(ckpt_tokenizer_build *build, const files *f, ckpt_error *err) {
+  CKPT_TRY(read_if_there(build, f, "tokenizer_config.json", read_config_json, err));
+  CKPT_TRY(read_if_there(build, f, "special_tokens_map.json", read_map_json, err));
+  CKPT_TRY(read_if_there(build, f, "added_tokens.json", read_added_json, err));
+  CKPT_TRY(read_template_files(build, f, err));
+  if (build->out->tokenizer_class != NULL || build->out->origin != CKPT_TOKENIZER_OF_VOCAB) return CKPT_OK;
+  return read_if_there(build, f, "config.json", read_class_json, err);
+}
+
+static bool says(const ckpt_tokenizer *t, const char *key, bool what) {
+  const ckpt_object *value = t->config == NULL ? NULL : ckpt_object_get(t->config, key);
+  return value != NULL && value->kind == CKPT_OBJECT_BOOL && value->boolean == what;
+}
+
+/* vocab.json and merges.txt do not say how text is cut: the class does. */
+static ckpt_status cut_by_class(ckpt_tokenizer_build *build, ckpt_error *err) {
+  static const struct { const char *class, *pre; } rows[] = {{"GPT2Tokenizer", "gpt-2"}, {"Qwen2Tokenizer", "qwen2"}};
+  ckpt_tokenizer *out = build->out;
+  const char *pre = build->ggml == NULL ? NULL : build->ggml->pre;
+  bool is_known = out->tokenizer_class == NULL || pre != NULL;
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    if (!ckpt_tokenizer_has_class(out, rows[i].class)) continue;
+    is_known = true;
+    pre = rows[i].pre;
+  }
+  if (!is_known) {
+    const ckpt_status status =
+        ckpt_fail(err, CKPT_EUNSUPPORTED, build->file, NULL,
+                  "vocab.json and merges.txt of a %.60s, which do not say how it cuts text (GPT2Tokenizer and "
+                  "Qwen2Tokenizer are known)",
+                  out->tokenizer_class);
+    return ckpt_advise(status, err, build->ggml != NULL ? "give %pre=NAME" : "save it with a tokenizer.json");
+  }
+  CKPT_TRY(ckpt_tokenizer_assume_bytes(build, pre, err));
+  if (says(out, "add_prefix_space", true)) out->prefix = CKPT_PREFIX_ALWAYS;
+  return CKPT_OK;
+}
+
+/* What Llama's class does by the settings of tokenizer_config.json. */
+static void apply_llama(ckpt_tokenizer_build *build) {
+  ckpt_tokenizer *out = build->out;
+  if (out->kind != CKPT_TOKENIZER_SPM_BPE || !ckpt_tokenizer_has_class(out, "LlamaTokenizer")) return;
+  const bool has_prefix = !says(out, "add_prefix_space", false);
+  if (out->origin == CKPT_TOKENIZER_OF_MODEL && says(out, "legacy", false)) { /* once, not behind special tokens */
+    out->n_normalizer = 0;
+    out->escapes_spaces = true;
+    out->prefix = CKPT_PREFIX_FIRST;
+  }
+  if (has_prefix) return;
+  out->prefix = CKPT_PREFIX_NEVER;
+  while (out->n_normalizer != 0 && out->normalizer[0].kind == CKPT_NORMALIZE_PREPEND)
+    out->normalizer++, out->n_normalizer--;
+  while (out->n_decoder != 0 && out->decoder[out->n_decoder - 1].kind == CKPT_DECODE_STRIP) out->n_decoder--;
+}
+
+/* Tokens that no vocabulary has, special ones, and those around a text. */
+static ckpt_status read_specials(ckpt_tokenizer_build *build, const files *f, ckpt_error *err) {
+  ckpt_tokenizer *out = build->out;
+  if (out->origin == CKPT_TOKENIZER_OF_MODEL && build->ggml != NULL)
+    CKPT_TRY(ckpt_tokenizer_place_stated(build, err));
+  else
+    CKPT_TRY(ckpt_tokenizer_add_stated(build, err));
+  CKPT_TRY(read_model_config(build, f, err));
+  if (out->origin == CKPT_TOKENIZER_OF_JSON) return CKPT_OK;
+  CKPT_TRY(add_specials(build, err));
+  ckpt_flag *adds_bos = &out->adds[CKPT_SPECIAL_BOS];
+  const ckpt_flag said = *adds_bos;
+  if (out->kind == CKPT_TOKENIZER_SPM_BPE && said == CKPT_FLAG_UNSAID) *adds_bos = CKPT_FLAG_YES; /* Llama's class */
+  CKPT_TRY(ckpt_tokenizer_assume_ends(build, err));
+  *adds_bos = said;
+  return CKPT_OK;
+}
+
+/* ---- tokenizer.model beside tokenizer.json ----------------------------------------------------------------------- */
+
+/* Gives tokens the scores and types of another structure, whose ids are the same; else says where they differ. */
+static ckpt_status take_pieces(ckpt_tokenizer_build *to, const ckpt_tokenizer_build *from, ckpt_error *err) {
+  const uint32_t n = from->out->n_tokens;
+  for (uint32_t id = 0; id < n && id < to->out->n_tokens; id++) {
+    const ckpt_token *token = &to->tokens[id], *piece = &from->tokens[id];
+    if (token->text == NULL || piece->text == NULL ||
+        (token->n_bytes == piece->n_bytes && memcmp(token->text, piece->text, token->n_bytes) == 0))
+      continue;
+    to->out->left =
+        ckpt_arena_printf(&to->out->arena, "tokenizer.model, which has another token of id %u than tokenizer.json", id);
+    CKPT_TRY_ALLOC(to->out->left, err);
+    return CKPT_OK;
+  }
+  for (uint32_t id = 0; id < n; id++) {
+    const ckpt_token *piece = &from->tokens[id];
+    if (piece->text == NULL) continue;
+    if (id >= to->out->n_tokens || to->tokens[id].text == NULL)
+      CKPT_TRY(ckpt_tokenizer_build_token(to, piece->text, piece->n_bytes, id, NULL, err));
+    to->tokens[id].score = piece->score;
+    to->tokens[id].type = piece->type;
+  }
+  for (uint32_t id = 0; id < to->out->n_tokens; id++)
+    if (id >= n || from->tokens[id].text == NULL) to->tokens[id].score = -1000.0f; /* as of those that a config adds */
+  to->out->has_scores = true;
+  return CKPT_OK;
+}
+
+/* The converter goes by tokenizer.model where there is one. One of another kind, which transformers does not look at
+ * either, leaves the structure as it is. */
+static ckpt_status read_pieces(ckpt_tokenizer_build *build, const files *f, ckpt_error *err) {
+  found at;
+  bool is_there;
+  ckpt_error unheard = {0};
+  if (build->ggml == NULL || build->out->origin != CKPT_TOKENIZER_OF_JSON || build->out->kind != CKPT_TOKENIZER_SPM_BPE)
+    return CKPT_OK;
+  CKPT_TRY(look_up(f, "tokenizer.model", &at, &is_there, err));
+  if (!is_there) return CKPT_OK;
+  ckpt_tokenizer_build pieces;
+  CKPT_TRY(ckpt_tokenizer_build_new(&pieces, at.path, err));
+  pieces.ggml = build->ggml;
+  pieces.added_json = build->added_json;
+  ckpt_status status = ckpt_tokenizer_read_sentencepiece(&pieces, at.source, at.file, &unheard);
+  pieces.out->config = build->out->config;
+  if (status == CKPT_OK) {
+    status = ckpt_tokenizer_place_stated(&pieces, err);
+    if (status == CKPT_OK) status = take_pieces(build, &pieces, err);
+    if (status == CKPT_OK) build->out->n_dropped = pieces.out->n_dropped;
+  } else if (status == CKPT_ENOMEM || status == CKPT_EIO) {
+    (void)ckpt_fail_as(err, status, at.path, NULL, &unheard);
+  } else {
+    status = CKPT_OK;
+  }
+  ckpt_tokenizer_build_free(&pieces);
+  return status;
+}
+
+static ckpt_status read_files(ckpt_tokenizer **out, const files *f, const char *path,
+                              const ckpt_tokenizer_ggml_options *ggml, ckpt_error *err) {
   ckpt_tokenizer_build build;
-  bool is_there, is_fallback = false;
+  bool is_there;
   CKPT_TRY(ckpt_tokenizer_build_new(&build, path, err));
+  build.ggml = ggml;
   ckpt_status status;
-  CKPT_TRY_GOTO(read_vocabulary(&build, f, &is_there, &is_fallback, err));
+  CKPT_TRY_GOTO(read_vocabulary(&build, f, &is_there, err));
   if (!is_there) {
     status = ckpt_fail(err, CKPT_ENOTFOUND, path, NULL, "no tokenizer (looked for " LOOKED_FOR ")");
     goto done;
   }
-  CKPT_TRY_GOTO(read_if_there(&build, f, "tokenizer_config.json", read_config_json, err));
-  CKPT_TRY_GOTO(read_if_there(&build, f, "special_tokens_map.json", read_config_json, err));
-  CKPT_TRY_GOTO(read_template_file(&build, f, err));
-  CKPT_TRY_GOTO(read_model_config(&build, f, err));
-  if (is_fallback) {
-    if (build.out->kind == CKPT_TOKENIZER_SPM_BPE && build.out->adds[CKPT_SPECIAL_BOS] == CKPT_FLAG_UNSAID)
-      build.out->adds[CKPT_SPECIAL_BOS] = CKPT_FLAG_YES; /* Llama's class does */
-    CKPT_TRY_GOTO(add_specials(&build, err));
-    CKPT_TRY_GOTO(ckpt_tokenizer_assume_ends(&build, err));
-  }
+  CKPT_TRY_GOTO(read_beside(&build, f, err));
+  if (build.out->origin == CKPT_TOKENIZER_OF_VOCAB) CKPT_TRY_GOTO(cut_by_class(&build, err));
+  apply_llama(&build);
+  CKPT_TRY_GOTO(read_specials(&build, f, err));
+  CKPT_TRY_GOTO(read_pieces(&build, f, err));
   CKPT_TRY_GOTO(ckpt_tokenizer_build_finish(out, &build, err));
 done:
   ckpt_tokenizer_build_free(&build);
@@ -227,11 +458,12 @@ static ckpt_status open_index(ckpt_tokenizer **out, const char *path, ckpt_error
   return status;
 }
 
-ckpt_status ckpt_tokenizer_read(ckpt_tokenizer **out, const ckpt_index *index, ckpt_error *err) {
+static ckpt_status read_index(ckpt_tokenizer **out, const ckpt_index *index, const ckpt_tokenizer_ggml_options *ggml,
+                              ckpt_error *err) {
   *out = NULL;
   if (ckpt_index_meta(index, "tokenizer.ggml.tokens") == NULL) {
     const files f = {.index = index};
-    return read_files(out, &f, index->path, err);
+    return read_files(out, &f, index->path, ggml, err);
   }
   ckpt_tokenizer_build build;
   CKPT_TRY(ckpt_tokenizer_build_new(&build, index->path, err));
@@ -239,6 +471,15 @@ ckpt_status ckpt_tokenizer_read(ckpt_tokenizer **out, const ckpt_index *index, c
   if (status == CKPT_OK) status = ckpt_tokenizer_build_finish(out, &build, err);
   ckpt_tokenizer_build_free(&build);
   return ckpt_fail_at(status, err, index->path, NULL);
+}
+
+ckpt_status ckpt_tokenizer_read(ckpt_tokenizer **out, const ckpt_index *index, ckpt_error *err) {
+  return read_index(out, index, NULL, err);
+}
+
+ckpt_status ckpt_tokenizer_read_for_ggml(ckpt_tokenizer **out, const ckpt_index *index,
+                                         const ckpt_tokenizer_ggml_options *options, ckpt_error *err) {
+  return read_index(out, index, options, err);
 }
 
 /* Whether a folder's entries hold a tokenizer's files. */
@@ -257,14 +498,15 @@ static ckpt_status open_folder(ckpt_tokenizer **out, const char *folder, const c
   size_t n = 0;
   ckpt_error unheard = {0};
   *is_done = false;
-  if (ckpt_list(&entries, &n, folder, "", &unheard) != CKPT_OK) return CKPT_OK; /* no folder */
-  ckpt_status status = CKPT_OK;
+  ckpt_status status = ckpt_list(&entries, &n, folder, "", &unheard);
+  if (status == CKPT_ENOMEM) return ckpt_fail_as(err, status, folder, NULL, &unheard);
+  if (status != CKPT_OK) return CKPT_OK; /* no folder */
   if (has_files(entries, n)) {
     *is_done = true;
     f.entries = entries;
     f.n_entries = n;
     CKPT_TRY_GOTO(ckpt_source_open(&f.source, folder, err));
-    status = read_files(out, &f, path, err);
+    status = read_files(out, &f, path, NULL, err);
   }
 done:
   ckpt_source_free(f.source);
@@ -294,6 +536,7 @@ ckpt_status ckpt_tokenizer_parse(ckpt_tokenizer **out, const char *json, size_t 
   *out = NULL;
   CKPT_TRY(ckpt_tokenizer_build_new(&build, "tokenizer.json", err));
   ckpt_status status;
+  build.out->origin = CKPT_TOKENIZER_OF_JSON;
   CKPT_TRY_GOTO(ckpt_json_new_text(&text, json, n_json, true, "tokenizer.json", err));
   CKPT_TRY_GOTO(ckpt_tokenizer_read_json(&build, text, err));
   if (config != NULL) {
@@ -301,6 +544,7 @@ ckpt_status ckpt_tokenizer_parse(ckpt_tokenizer **out, const char *json, size_t 
     CKPT_TRY_GOTO(ckpt_json_new_text(&more, config, n_config, true, "tokenizer_config.json", err));
     CKPT_TRY_GOTO(read_config_json(&build, more, err));
   }
+  CKPT_TRY_GOTO(ckpt_tokenizer_add_stated(&build, err));
   CKPT_TRY_GOTO(ckpt_tokenizer_build_finish(out, &build, err));
 done:
   ckpt_json_free(text);

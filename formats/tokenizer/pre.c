@@ -43,6 +43,12 @@ const char *ckpt_pre_recognize(const ckpt_tokenizer *tokenizer) {
   return NULL;
 }
 
+const char *ckpt_pre_of_splits(const ckpt_tokenizer *tokenizer) {
+  for (size_t i = 0; i < N_ROWS; i++)
+    if (has_splits(tokenizer, &rows[i])) return rows[i].name;
+  return NULL;
+}
+
 ckpt_status ckpt_pre_splits(const ckpt_split **out, uint32_t *n, const ckpt_pre *pre, ckpt_arena *arena,
                             ckpt_error *err) {
   for (*n = 0; pre->splits[*n] != NULL;) ++*n;

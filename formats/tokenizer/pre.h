@@ -22,6 +22,9 @@ const ckpt_pre *ckpt_pre_find(const char *name);
 /* The name of a tokenizer's splits; NULL: none has them. */
 const char *ckpt_pre_recognize(const ckpt_tokenizer *tokenizer);
 
+/* The first name with a tokenizer's splits, whatever stands before them; NULL: none has them. */
+const char *ckpt_pre_of_splits(const ckpt_tokenizer *tokenizer);
+
 /* The splits of a row. */
 ckpt_status ckpt_pre_splits(const ckpt_split **out, uint32_t *n, const ckpt_pre *pre, ckpt_arena *arena,
                             ckpt_error *err);

@@ -152,23 +152,43 @@ static void print_end_ids(printer *p, const uint32_t *ids, uint32_t n, const uin
   }
 }
 
-static void print_post_processor(printer *p) {
+/* Of two texts the converter reads whether a separator is put between them: nothing stands there where none says so. */
+static void print_pair(printer *p) {
   const ckpt_tokenizer *t = p->t;
-  const bool has_ends = t->n_before != 0 || t->n_after != 0, is_byte = t->kind == CKPT_TOKENIZER_BYTE_BPE;
-  if (!has_ends) {
-    text(p, is_byte ? "{\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"trim_offsets\":false,\"use_regex\":true}"
-                    : "null");
+  if (t->adds[CKPT_SPECIAL_SEP] == CKPT_FLAG_NO) {
+    print_sequence(p, "A", 0);
+    print_sequence(p, "B", 1);
     return;
   }
+  print_ends(p, t->before, t->n_before, 0);
+  item(p);
+  text(p, "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}},{\"Sequence\":{\"id\":\"B\",\"type_id\":1}}");
+  print_ends(p, t->after, t->n_after, 1);
+}
+
+/* ByteLevel, which trims offsets, is what the converter takes to say that no BOS and no EOS is added: it stands where
+ * the structure says that of either. */
+static void print_post_processor(printer *p) {
+  static const char byte_level[] =
+      "{\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"trim_offsets\":false,\"use_regex\":true}";
+  const ckpt_tokenizer *t = p->t;
+  const bool has_ends = t->n_before != 0 || t->n_after != 0, is_byte = t->kind == CKPT_TOKENIZER_BYTE_BPE;
+  const bool lacks_bos = t->adds[CKPT_SPECIAL_BOS] == CKPT_FLAG_NO,
+             lacks_eos = t->adds[CKPT_SPECIAL_EOS] == CKPT_FLAG_NO;
+  const bool is_pair = is_byte && has_ends && (lacks_bos || lacks_eos);
+  if (!has_ends) {
+    text(p, is_byte && lacks_bos && lacks_eos ? byte_level : "null");
+    return;
+  }
+  if (is_pair) text(p, "{\"type\":\"Sequence\",\"processors\":["), text(p, byte_level), text(p, ",");
   begin(p, "{\"type\":\"TemplateProcessing\",\"single\":[");
   print_sequence(p, "A", 0);
   begin(p, "],\"pair\":[");
-  print_sequence(p, "A", 0);
-  print_sequence(p, "B", 1);
+  print_pair(p);
   begin(p, "],\"special_tokens\":{");
   print_end_ids(p, t->before, t->n_before, NULL, 0);
   print_end_ids(p, t->after, t->n_after, t->before, t->n_before);
-  text(p, "}}");
+  text(p, is_pair ? "}}]}" : "}}");
 }
 
 static void print_decoder(printer *p) {
@@ -284,6 +304,7 @@ static void print_config(printer *p) {
     quoted(p, t->tokens[t->special[i]].text);
     text(p, ",");
   }
+  if (t->denies_prefix) text(p, "\n  \"add_prefix_space\": false,");
   const bool is_plain = t->n_templates == 1 && t->templates[0].name == NULL;
   if (is_plain) {
     text(p, "\n  \"chat_template\": ");

@@ -42,11 +42,12 @@ static ckpt_status read_piece(model *m, ckpt_wire *wire, uint64_t end, ckpt_erro
       n = field.n;
       free(text);
       text = n > CKPT_TOKENIZER_MAX_TOKEN_BYTES ? NULL : malloc((size_t)n + 1);
-      if (text == NULL) {
+      if (n > CKPT_TOKENIZER_MAX_TOKEN_BYTES)
         status = ckpt_fail(err, CKPT_ELIMIT, wire->path, NULL, "piece %llu has %llu bytes (at most %d)",
                            (unsigned long long)m->n_pieces, (unsigned long long)n, CKPT_TOKENIZER_MAX_TOKEN_BYTES);
-        goto done;
-      }
+      else if (text == NULL)
+        status = ckpt_fail(err, CKPT_ENOMEM, wire->path, NULL, "out of memory");
+      if (status != CKPT_OK) goto done;
       CKPT_TRY_GOTO(ckpt_wire_bytes(wire, field.at, text, n, err));
     } else if (field.number == 2) {
       CKPT_TRY_GOTO(ckpt_wire_expect(wire, &field, CKPT_WIRE_FIXED32, "a piece", err));

@@ -327,14 +327,20 @@ done:
   return status;
 }
 
-ckpt_status ckpt_tokenizer_assume_gpt2(ckpt_tokenizer_build *build, ckpt_error *err) {
-  static const ckpt_split split = {.regex = ckpt_gpt2_regex, .behavior = CKPT_SPLIT_ISOLATED};
+ckpt_status ckpt_tokenizer_assume_bytes(ckpt_tokenizer_build *build, const char *pre, ckpt_error *err) {
   static const ckpt_decode_step decoder = {.kind = CKPT_DECODE_BYTE_LEVEL};
-  (void)err;
-  build->out->kind = CKPT_TOKENIZER_BYTE_BPE;
-  build->out->splits = &split;
-  build->out->decoder = &decoder;
-  build->out->n_splits = build->out->n_decoder = 1;
+  static const ckpt_normalize_step nfc = {.kind = CKPT_NORMALIZE_NFC};
+  ckpt_tokenizer *out = build->out;
+  const ckpt_pre *row = ckpt_pre_find(pre == NULL ? "gpt-2" : pre);
+  if (row == NULL)
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, build->file, NULL, "'%.60s' names no way of cutting text that is known",
+                     pre);
+  out->kind = CKPT_TOKENIZER_BYTE_BPE;
+  CKPT_TRY(ckpt_pre_splits(&out->splits, &out->n_splits, row, &out->arena, err));
+  out->decoder = &decoder;
+  out->n_decoder = 1;
+  out->ignores_merges = row->ignores_merges;
+  if (row->has_nfc) out->normalizer = &nfc, out->n_normalizer = 1;
   return CKPT_OK;
 }
 

@@ -127,19 +127,30 @@ typedef struct ckpt_chat_template {
   const char *text;
 } ckpt_chat_template;
 
+/* What a structure was read from. */
+typedef enum ckpt_tokenizer_origin {
+  CKPT_TOKENIZER_OF_GGUF,
+  CKPT_TOKENIZER_OF_JSON,  /* tokenizer.json */
+  CKPT_TOKENIZER_OF_MODEL, /* tokenizer.model alone */
+  CKPT_TOKENIZER_OF_VOCAB  /* vocab.json and merges.txt */
+} ckpt_tokenizer_origin;
+
 /* Everything is borrowed from the arena; immutable once made, so threads may share it. */
 typedef struct ckpt_tokenizer {
   ckpt_arena arena;
   const char *path; /* for messages */
   ckpt_tokenizer_kind kind;
+  ckpt_tokenizer_origin origin;
   ckpt_token *tokens; /* by id */
   uint32_t n_tokens;  /* one past the largest id */
   ckpt_token_merge *merges;
   uint32_t n_merges;
   ckpt_added_token *added; /* in the order of the file */
   uint32_t n_added;
-  uint32_t unknown; /* the model's unk_token; CKPT_TOKEN_NONE */
-  bool has_scores;  /* sentencepiece's */
+  uint32_t n_stated;  /* of these, those that tokenizer.json lists, which come first; the others are the config's */
+  uint32_t n_dropped; /* tokens that a config adds past the rows of the embedding; with the GGUF options alone */
+  uint32_t unknown;   /* the model's unk_token; CKPT_TOKEN_NONE */
+  bool has_scores;    /* sentencepiece's */
   bool has_byte_fallback, fuses_unknown, ignores_merges;
   bool normalizes; /* a normalizer stands in the file, even if it has no steps */
   const ckpt_normalize_step *normalizer;
@@ -148,18 +159,21 @@ typedef struct ckpt_tokenizer {
   uint32_t n_splits;
   ckpt_prefix_space prefix;       /* a space (U+2581 where spaces become that) before text */
   bool escapes_spaces;            /* the pre-tokenizer makes spaces U+2581 (Metaspace) */
+  bool denies_prefix;             /* GGUF says that no space is put before text, to byte-level BPE, which puts none */
   const uint32_t *before, *after; /* ids that the post-processor puts around a text */
   uint32_t n_before, n_after;
   const ckpt_decode_step *decoder;
   uint32_t n_decoder;
-  const ckpt_object *trees[4];       /* normalizer, pre_tokenizer, post_processor, decoder as they stand */
-  uint32_t special[CKPT_N_SPECIALS]; /* ids; CKPT_TOKEN_NONE */
-  ckpt_flag adds[CKPT_N_SPECIALS];   /* add_bos_token, add_eos_token, ... where something says so */
+  const ckpt_object *trees[4];             /* normalizer, pre_tokenizer, post_processor, decoder as they stand */
+  uint32_t special[CKPT_N_SPECIALS];       /* ids; CKPT_TOKEN_NONE */
+  uint32_t model_special[CKPT_N_SPECIALS]; /* those that config.json says, whether or not another file says them */
+  ckpt_flag adds[CKPT_N_SPECIALS];         /* add_bos_token, add_eos_token, ... where something says so */
   const ckpt_chat_template *templates;
   uint32_t n_templates;
   const char *pre;             /* llama.cpp's name of the splits; NULL: none was recognised */
   const char *tokenizer_class; /* of tokenizer_config.json; NULL */
   const ckpt_object *config;   /* tokenizer_config.json; NULL */
+  const char *left;            /* what of its files is not used, and why; NULL: nothing */
 } ckpt_tokenizer;
 
 /* Where a tree stands in `trees`. */
@@ -182,9 +196,14 @@ void ckpt_tokenizer_free(ckpt_tokenizer *tokenizer); /* NULL is fine */
 /* ---- GGUF's metadata ----------------------------------------------------------------------------------------- */
 
 typedef struct ckpt_tokenizer_ggml_options {
-  const char *pre;  /* --pre NAME; NULL: as recognised. EUNSUPPORTED with the regex where nothing is */
+  const char *pre;  /* --pre NAME; NULL: as recognised. EUNSUPPORTED with the cause where nothing is */
   uint32_t n_vocab; /* rows of the embedding: ids without a token are [PADi], unused. 0: those that there are */
 } ckpt_tokenizer_ggml_options;
+
+/* ckpt_tokenizer_read for GGUF's metadata. Tokens, scores and types are those of tokenizer.model, as the converter has
+ * them, also beside a tokenizer.json with the same ids; tokens that a config adds have the ids that it says. */
+ckpt_status ckpt_tokenizer_read_for_ggml(ckpt_tokenizer **out, const ckpt_index *index,
+                                         const ckpt_tokenizer_ggml_options *options, ckpt_error *err);
 
 /* Sets tokenizer.ggml.* and tokenizer.chat_template in a described index, in the converter's order; long values are
  * in the index's arena. EUNSUPPORTED: the splits have no name; EFORMAT: more tokens than n_vocab. */

@@ -1,19 +1,25 @@
-"""Writes tokenizer/spm/tokenizer.model (sentencepiece BPE), tokenizer/llama-256.gguf and tokenizer/llama2.gguf (vocabularies
-as the gguf library writes them: the keys of SpecialVocab, the tokens as llama.cpp's converter makes them), and
+"""Writes tokenizer/spm/tokenizer.model (sentencepiece BPE), tokenizer/llama-256.gguf and tokenizer/llama2.gguf (the
+vocabularies of llama-256 and spm as llama.cpp's convert_hf_to_gguf.py --vocab-only writes them), and
 tokenizer/files.jsonl: {"tokenizer", "text" (hexadecimal), "ids" without tokens around}.
 
-Made with sentencepiece 0.2, gguf 0.19.0, tokenizers 0.23.3:  python make_tokenizer_files.py
+Made with sentencepiece 0.2, transformers 5.23.0, tokenizers 0.23.3 and llama.cpp as llama-cpp-python 0.3.36 has it:
+    python make_tokenizer_files.py LLAMA_CPP_FOLDER [OUTPUT_FOLDER]
+Patched: the converter finds a pre-tokenizer by the hash of a text's ids, which a tokenizer of 1,000 tokens has not. It
+is told the name.
 """
 import json
 import os
+import shutil
 import sys
+import tempfile
 
-import gguf
 import sentencepiece
 from tokenizers import Tokenizer
 
+from converter import convert_vocabulary
+
 here = os.path.dirname(os.path.abspath(__file__))
-out = os.path.join(sys.argv[1] if len(sys.argv) > 1 else here, "tokenizer")
+out = os.path.join(sys.argv[2] if len(sys.argv) > 2 else here, "tokenizer")
 TEXTS = ["", " ", "Hello, world!", "  two  spaces and é ü 你好 🙂", "12345\n\n\tx", "a" * 50, "the carpenter looked",
          " ".join(["David had 12 boxes"] * 5), "\u2581under <s> </s> <tool>", "naïve café e\u0301"]
 
@@ -31,50 +37,19 @@ def sentencepiece_model():
     return sentencepiece.SentencePieceProcessor(os.path.join(folder, "tokenizer.model"))
 
 
-def vocabulary(name, folder):
-    """As TextModel._set_vocab_gpt2 of llama.cpp's converter, by its own rules of token types."""
-    state = json.load(open(os.path.join(folder, "tokenizer.json"), encoding="utf-8"))
-    added = {t["id"]: t for t in state["added_tokens"]}
-    tokens = {i: t for t, i in state["model"]["vocab"].items()} | {i: t["content"] for i, t in added.items()}
-    writer = gguf.GGUFWriter(os.path.join(out, name + ".gguf"), "llama")
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("llama-bpe")
-    writer.add_token_list([tokens[i] for i in range(len(tokens))])
-    writer.add_token_types([(gguf.TokenType.CONTROL if added[i]["special"] else gguf.TokenType.USER_DEFINED)
-                            if i in added else gguf.TokenType.NORMAL for i in range(len(tokens))])
-    gguf.SpecialVocab(folder, load_merges=True).add_to_gguf(writer, quiet=True)
-    finish(writer)
-
-
-def finish(writer):
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.close()
-
-
-def spm_vocabulary(spm):
-    """As LlamaModel's _set_vocab_sentencepiece."""
-    writer = gguf.GGUFWriter(os.path.join(out, "llama2.gguf"), "llama")
-    kinds = []
-    for i in range(spm.vocab_size()):
-        kinds.append(gguf.TokenType.UNKNOWN if spm.is_unknown(i) else gguf.TokenType.CONTROL if spm.is_control(i) else
-                     gguf.TokenType.BYTE if spm.is_byte(i) else gguf.TokenType.USER_DEFINED
-                     if spm.id_to_piece(i) == "<tool>" else gguf.TokenType.NORMAL)
-    writer.add_tokenizer_model("llama")
-    writer.add_tokenizer_pre("default")
-    writer.add_token_list([spm.id_to_piece(i).encode() for i in range(spm.vocab_size())])
-    writer.add_token_scores([spm.get_score(i) for i in range(spm.vocab_size())])
-    writer.add_token_types(kinds)
-    writer.add_bos_token_id(1)
-    writer.add_eos_token_id(2)
-    writer.add_unk_token_id(0)
-    writer.add_add_bos_token(True)
-    finish(writer)
+def vocabulary(name, folder, **config):
+    with tempfile.TemporaryDirectory() as parent:
+        copy = os.path.join(parent, name)  # which general.name is made of
+        os.mkdir(copy)
+        for file in os.listdir(folder):
+            if file.startswith("tokenizer"):
+                shutil.copy(os.path.join(folder, file), copy)
+        convert_vocabulary(sys.argv[1], copy, os.path.join(out, name + ".gguf"), "llama-bpe", config)
 
 
 spm = sentencepiece_model()
-vocabulary("llama-256", os.path.join(here, "llama-256"))
-spm_vocabulary(spm)
+vocabulary("llama-256", os.path.join(here, "llama-256"), vocab_size=1024)
+vocabulary("llama2", os.path.join(out, "spm"), vocab_size=700)
 inner = Tokenizer.from_file(os.path.join(here, "llama-256", "tokenizer.json"))
 inner.encode_special_tokens = True
 with open(os.path.join(out, "files.jsonl"), "w", encoding="utf-8") as file:

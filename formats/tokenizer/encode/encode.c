@@ -168,6 +168,7 @@ ckpt_status ckpt_text_encode(const ckpt_text_encoder *encoder, ckpt_encoding *en
   ckpt_encode_room *room;
   CKPT_TRY(ckpt_room_of(&room, encoding, encoder, err));
   encoding->n = 0;
+  room->n_normal_left = CKPT_NORMAL_BYTES + (n_bytes > SIZE_MAX / 64 ? SIZE_MAX / 4 : n_bytes * CKPT_NORMAL_FACTOR);
   ckpt_run run = {.bytes = (const uint8_t *)text, .n = n_bytes};
   if (ckpt_utf8_length(text, n_bytes) != n_bytes) CKPT_TRY(make_valid(room, &run, &run, err));
   if (has_ends) CKPT_TRY(put_ends(encoding, tokenizer->before, tokenizer->n_before, 0, err));

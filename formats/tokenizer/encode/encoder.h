@@ -36,9 +36,10 @@ typedef struct ckpt_mapped {
   uint8_t *bytes;
   uint64_t *begin, *end;
   size_t n, capacity;
+  size_t limit; /* most bytes; 0: as many as come */
 } ckpt_mapped;
 
-/* Appends n bytes that came from [begin, end) as a whole. ENOMEM. */
+/* Appends n bytes that came from [begin, end) as a whole. ELIMIT: more than the limit; ENOMEM. */
 ckpt_status ckpt_mapped_put(ckpt_mapped *mapped, const void *bytes, size_t n, uint64_t begin, uint64_t end,
                             ckpt_error *err);
 /* Appends bytes [from, to) of a run as they are. */
@@ -52,6 +53,9 @@ uint32_t ckpt_utf8_at(const uint8_t *bytes, size_t *n);
 size_t ckpt_utf8_put(uint8_t out[4], uint32_t code);
 /* White space as Unicode has it. */
 bool ckpt_is_space(uint32_t code);
+
+/* What a normalizer may make of a text: so many times its bytes, and so many more. NFKC makes 11 of one. */
+enum { CKPT_NORMAL_FACTOR = 16, CKPT_NORMAL_BYTES = 64 << 10 };
 
 /* ---- the room of one thread ---------------------------------------------------------------------------------- */
 
@@ -88,6 +92,7 @@ typedef struct ckpt_encode_room {
   pcre2_match_context *limits;
   pcre2_jit_stack *stack;
   ckpt_mapped whole, normal[2], prefixed; /* valid UTF-8; two to normalize to and fro; with spaces escaped */
+  size_t n_normal_left;                   /* bytes that the normalizer may still make of this text */
   ckpt_span *spans;                       /* a stack: each level of splits stands above the one before */
   uint32_t n_spans, span_capacity;
   ckpt_symbol *symbols;

@@ -126,6 +126,7 @@ ckpt_status ckpt_normalize_run(const ckpt_text_encoder *encoder, ckpt_encode_roo
     const uint64_t at = ckpt_run_begin(out, 0);
     ckpt_mapped *to = &room->normal[turn];
     to->n = 0;
+    to->limit = room->n_normal_left;
     switch (step->kind) {
       case CKPT_NORMALIZE_STRIP: *out = strip(out, step); continue;
       case CKPT_NORMALIZE_NFC:
@@ -144,5 +145,6 @@ ckpt_status ckpt_normalize_run(const ckpt_text_encoder *encoder, ckpt_encode_roo
     *out = ckpt_mapped_run(to);
     turn = !turn;
   }
+  if (out->bytes != run->bytes) room->n_normal_left -= out->n < room->n_normal_left ? out->n : room->n_normal_left - 1;
   return CKPT_OK;
 }

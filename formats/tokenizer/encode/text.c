@@ -14,6 +14,10 @@ ckpt_run ckpt_run_cut(const ckpt_run *run, size_t from, size_t to) {
 }
 
 static ckpt_status reserve(ckpt_mapped *mapped, size_t n, ckpt_error *err) {
+  if (mapped->limit != 0 && (mapped->n > mapped->limit || n > mapped->limit - mapped->n))
+    return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL,
+                     "the normalizer makes too much of a text: %zu bytes (%zu are left of %d times its own and %d)",
+                     mapped->n + n, mapped->limit, CKPT_NORMAL_FACTOR, CKPT_NORMAL_BYTES);
   if (n <= mapped->capacity - mapped->n) return CKPT_OK;
   size_t capacity = mapped->capacity + mapped->capacity / 2;
   if (capacity < mapped->n + n) capacity = mapped->n + n + 256;

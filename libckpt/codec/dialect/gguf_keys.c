@@ -1,6 +1,7 @@
 /* gguf_keys.c - a config.json's values as GGUF's metadata, in the order of llama.cpp's converter: general.*, what the
  * family's row says, the tokenizer's. See dialect.h. */
 #include <ctype.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -193,12 +194,20 @@ ckpt_status ckpt_dialect_llama3_factors(float **out, uint64_t *n, const ckpt_con
 
 /* ---- general ----------------------------------------------------------------------------------------------------- */
 
-const char *ckpt_dialect_title(const char *path, ckpt_arena *arena) {
+/* The last part of a path; of "." and ".." the name that the folder has. */
+static char *folder_name(const char *path, ckpt_arena *arena) {
+  char real[PATH_MAX];
   size_t n = strlen(path);
   while (n > 1 && path[n - 1] == '/') n--;
   size_t start = n;
   while (start > 0 && path[start - 1] != '/') start--;
-  char *out = ckpt_arena_text(arena, path + start, n - start);
+  const bool is_dots = n - start != 0 && n - start <= 2 && strspn(path + start, ".") >= n - start;
+  if (is_dots && realpath(path, real) != NULL && strcmp(real, "/") != 0) return folder_name(real, arena);
+  return ckpt_arena_text(arena, path + start, n - start);
+}
+
+const char *ckpt_dialect_title(const char *path, ckpt_arena *arena) {
+  char *out = folder_name(path, arena);
   if (out == NULL) return NULL;
   for (char *c = out; *c != '\0'; c++)
     if (*c == '-') *c = ' ';

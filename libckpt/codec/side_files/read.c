@@ -39,6 +39,8 @@ static const char *const script_patterns[] = {"zero_to_fp32.py", "zero_to_torch.
 static const char *const tokenizer_patterns[] = {
     "tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt", "merges.txt",
     "added_tokens.json", "special_tokens_map.json", NULL};
+static const char *const template_patterns[] = {
+    "chat_template.jinja", "chat_template.json", "additional_chat_templates/*.jinja", NULL};
 static const struct { const char *pattern, *role; } training_files[] = { /* of Hugging Face's Trainer and accelerate */
     {"optimizer.pt", "optimizer"}, {"optimizer.bin", "optimizer"}, {"optimizer_*.bin", "optimizer"},
     {"scheduler.pt", "scheduler"}, {"scheduler.bin", "scheduler"}, {"scheduler_*.bin", "scheduler"},
@@ -73,7 +75,7 @@ static bool matches(const char *const *patterns, const char *name) {
 }
 
 bool ckpt_side_file_is_tokenizer(const char *name) {
-  return matches(tokenizer_patterns, name) || strcmp(name, "chat_template.jinja") == 0;
+  return matches(tokenizer_patterns, name) || matches(template_patterns, name);
 }
 
 const char *ckpt_side_file_role(const char *name) {

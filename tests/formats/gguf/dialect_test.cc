@@ -6,6 +6,7 @@
 
 extern "C" {
 #include "libckpt/base/dtype.h"
+#include "libckpt/base/little.h"
 #include "libckpt/codec/gguf/value.h"
 #include "libckpt/index/index.h"
 }
@@ -62,8 +63,7 @@ struct Golden {
   std::vector<std::pair<std::string, std::string>> keys;  // key and value, in order
 };
 
-// By model and outtype. The names of the model, which the converter guesses from the folder's, and the tokenizer's keys
-// have tests of their own.
+// By model and outtype. The names of the model, which the converter guesses from the folder's, have tests of their own.
 std::map<std::pair<std::string, std::string>, Golden> goldens() {
   std::map<std::pair<std::string, std::string>, Golden> all;
   std::ifstream in(kData + "dialect.tsv");
@@ -74,7 +74,7 @@ std::map<std::pair<std::string, std::string>, Golden> goldens() {
     Golden &golden = all[{cells[0], cells[1]}];
     if (cells[2] == "tensor")
       golden.tensors[cells[3]] = cells[4] + " " + cells[5] + " " + cells[6];
-    else if (cells[3].rfind("tokenizer.", 0) != 0)
+    else
       golden.keys.push_back({cells[3], cells[5]});
   }
   return all;
@@ -83,6 +83,38 @@ std::map<std::pair<std::string, std::string>, Golden> goldens() {
 std::string upper(std::string text) {
   for (char &c : text) c = static_cast<char>(toupper(c));
   return text;
+}
+
+// A text as Python shows it; none here holds what is not printed.
+std::string python_text(const std::string &text) {
+  const char quote = text.find('\'') != std::string::npos && text.find('"') == std::string::npos ? '"' : '\'';
+  std::string out(1, quote);
+  for (char c : text) out += (c == quote || c == '\\' ? "\\" : "") + std::string(1, c);
+  return out + quote;
+}
+
+// An array as the golden has it: "2 items, sha256 of Python's list".
+std::string array_text(const ckpt_index *index, const ckpt_value *value) {
+  std::vector<uint8_t> bytes(value->n_bytes);
+  ckpt_error err = {};
+  if (value->bytes != nullptr)
+    memcpy(bytes.data(), value->bytes, bytes.size());
+  else
+    EXPECT_EQ(ckpt_source_read(index->source, value->file, value->offset, bytes.data(), bytes.size(), &err), CKPT_OK);
+  const bool has_texts = ckpt_le32(bytes.data()) == CKPT_GGUF_STRING;
+  const uint64_t n = ckpt_le64(bytes.data() + 4);
+  std::string list = "[";
+  size_t at = 12;
+  for (uint64_t i = 0; i < n; i++) {
+    const uint64_t n_bytes = has_texts ? ckpt_le64(bytes.data() + at) : 4;
+    at += has_texts ? 8 : 0;
+    list += i == 0 ? "" : ", ";
+    list += has_texts ? python_text(std::string(reinterpret_cast<char *>(bytes.data()) + at, n_bytes))
+                      : std::to_string(static_cast<int32_t>(ckpt_le32(bytes.data() + at)));
+    at += n_bytes;
+  }
+  list += "]";
+  return std::to_string(n) + " items, sha256 " + sha256_of(std::vector<uint8_t>(list.begin(), list.end()));
 }
 
 // A value as Python shows it.
@@ -95,6 +127,8 @@ void expect_value(const ckpt_index *index, const std::string &key, const std::st
     EXPECT_EQ(strtof(meta->value, nullptr), strtof(wanted.c_str(), nullptr)) << key;
   } else if (meta->typed->type == CKPT_GGUF_BOOL) {
     EXPECT_EQ(meta->value, std::string(wanted == "True" ? "true" : "false")) << key;
+  } else if (meta->typed->type == CKPT_GGUF_ARRAY) {
+    EXPECT_EQ(array_text(index, meta->typed), wanted) << key;
   } else {
     EXPECT_EQ(meta->value, wanted) << key;
   }
@@ -119,17 +153,38 @@ TEST(Dialect, IsWhatTheConverterMakes) {
     }
     EXPECT_EQ(made, golden.tensors);
     std::vector<std::string> keys, wanted;
-    for (uint32_t i = 0; i < index->n_metadata; i++)
-      if (std::string(index->metadata[i].key).rfind("tokenizer.", 0) != 0) keys.push_back(index->metadata[i].key);
+    for (uint32_t i = 0; i < index->n_metadata; i++) keys.push_back(index->metadata[i].key);
     for (const auto &[key, value] : golden.keys) {
       wanted.push_back(key);
       expect_value(index.get(), key, value);
     }
-    if (model == "gpt-neox") wanted.push_back("general.file_type"); /* which the converter leaves out */
+    const ckpt_meta *pre = ckpt_index_meta(index.get(), "tokenizer.ggml.pre");
+    ASSERT_NE(pre, nullptr);
+    if (strcmp(pre->value, "llama-bpe") == 0) { /* llama.cpp would add a BOS that the tokenizer does not */
+      wanted.push_back("tokenizer.ggml.add_bos_token");
+      expect_value(index.get(), wanted.back(), "False");
+    }
+    if (model == "gpt-neox") { /* the converter leaves it out */
+      std::sort(keys.begin(), keys.end());
+      std::sort(wanted.begin(), wanted.end());
+      wanted.insert(std::lower_bound(wanted.begin(), wanted.end(), "general.file_type"), "general.file_type");
+    }
     EXPECT_EQ(keys, wanted);
     n++;
   }
   EXPECT_EQ(n, 45U);
+}
+
+// A folder that is called by dots has the name that it has.
+TEST(Dialect, TheNameOfDots) {
+  Folder folder;
+  for (const char *path : {"dialect/llama-scaled/.", "dialect/llama-scaled/./", "dialect/llama-scaled"}) {
+    ASSERT_EQ(convert(kData + path, folder / "x.gguf"), "");
+    ckpt_error err = {};
+    IndexPointer index = open(folder / "x.gguf", &err);
+    ASSERT_TRUE(index) << text_of(err);
+    EXPECT_STREQ(ckpt_index_meta(index.get(), "general.name")->value, "Llama Scaled") << path;
+  }
 }
 
 ckpt_digest digest_of(const std::string &path, ckpt_dtype cast) {

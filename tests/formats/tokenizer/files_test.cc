@@ -1,5 +1,5 @@
-// Tokenizers in the files of other programs: sentencepiece's own model, and vocabularies that the gguf library wrote
-// (tests/data/make_tokenizer_files.py).
+// Tokenizers in the files of other programs: sentencepiece's own model, and vocabularies that llama.cpp's
+// converter wrote (tests/data/make_tokenizer_files.py).
 #include <jansson.h>
 
 #include "tests/formats/tokenizer/tokenizer_testing.h"
@@ -37,8 +37,9 @@ INSTANTIATE_TEST_SUITE_P(Kinds, TokenizerFiles, testing::Values("spm", "llama2.g
                            return name;
                          });
 
-// The keys that we make are those of the gguf library: names, types, bytes, order.
-void expect_keys(const std::string &folder, const std::string &file) {
+// The keys that we make are those of the converter: names, types, bytes, order. other: the id of a token whose type we
+// say otherwise; llama.cpp would not find it in text.
+void expect_keys(const std::string &folder, const std::string &file, size_t other = SIZE_MAX) {
   ckpt_error err = {};
   Tool tool(folder);
   ckpt_open_options options = {};
@@ -67,20 +68,25 @@ void expect_keys(const std::string &folder, const std::string &file) {
       ASSERT_EQ(ckpt_source_read(wanted->source, meta.typed->file, meta.typed->offset, &bytes[0], bytes.size(), &err),
                 CKPT_OK);
     EXPECT_EQ(ours.typed->type, meta.typed->type) << meta.key;
-    EXPECT_TRUE(bytes == std::string(reinterpret_cast<const char *>(ours.typed->bytes), ours.typed->n_bytes))
-        << meta.key;
+    std::string made_bytes(reinterpret_cast<const char *>(ours.typed->bytes), ours.typed->n_bytes);
+    if (other != SIZE_MAX && strcmp(meta.key, "tokenizer.ggml.token_type") == 0) {
+      EXPECT_EQ(bytes[12 + 4 * other], CKPT_TOKEN_NORMAL);
+      EXPECT_EQ(made_bytes[12 + 4 * other], CKPT_TOKEN_USER_DEFINED);
+      made_bytes[12 + 4 * other] = CKPT_TOKEN_NORMAL;
+    }
+    EXPECT_TRUE(bytes == made_bytes) << meta.key;
   }
   EXPECT_EQ(at, made->n_metadata);
   ckpt_index_free(made);
   ckpt_index_free(wanted);
 }
 
-TEST(TokenizerFilesKeys, OfByteLevelAreTheLibrarys) {
+TEST(TokenizerFilesKeys, OfByteLevelAreTheConverters) {
   expect_keys(std::string(CKPT_TESTS_DIR) + "/data/llama-256", tokenizer_data() + "llama-256.gguf");
 }
 
-TEST(TokenizerFilesKeys, OfSentencepieceAreTheLibrarys) {
-  expect_keys(tokenizer_data() + "spm", tokenizer_data() + "llama2.gguf");
+TEST(TokenizerFilesKeys, OfSentencepieceAreTheConverters) {
+  expect_keys(tokenizer_data() + "spm", tokenizer_data() + "llama2.gguf", 3);
 }
 
 // Cut or changed anywhere, tokenizer.model is refused or read, and never more.

@@ -104,7 +104,7 @@ TEST(TokenizerGgmlKeys, OfTheTestModel) {
   EXPECT_EQ(keys.text("tokenizer.ggml.padding_token_id"), "1023");
   EXPECT_EQ(keys.text("tokenizer.ggml.unknown_token_id"), "(none)");
   EXPECT_EQ(keys.text("tokenizer.ggml.add_bos_token"), "true");
-  EXPECT_EQ(keys.text("tokenizer.ggml.add_eos_token"), "(none)");
+  EXPECT_EQ(keys.text("tokenizer.ggml.add_eos_token"), "false");  // ByteLevel says so
   EXPECT_EQ(keys.text("tokenizer.ggml.add_sep_token"), "false");  // BOS stands between two texts
   const auto tokens = keys.texts("tokenizer.ggml.tokens");
   const auto types = keys.numbers("tokenizer.ggml.token_type");

@@ -62,8 +62,11 @@ TEST(TokenizerHostile, Merges) {
 }
 
 TEST(TokenizerHostile, AddedTokens) {
-  expect_said({.added = R"([{"id":1,"content":"x"}])"}, CKPT_EFORMAT, "id 1 has two tokens ('x' and 'b')");
-  expect_said({.added = R"([{"id":5,"content":"a"}])"}, CKPT_EFORMAT, "token 'a' has two ids (5 and 0)");
+  // `tokenizers` has no eye for the ids: "x" is 3, "a" stays 0
+  EXPECT_EQ(said_of(Parts{.added = R"([{"id":1,"content":"x"}])"}.json()), "");
+  EXPECT_EQ(said_of(Parts{.added = R"([{"id":5,"content":"a"}])"}.json()), "");
+  expect_said({.vocab = R"({"a":0,"b":1,"ab":3})", .added = R"([{"id":4,"content":"x"}])"}, CKPT_EFORMAT,
+              "id 3 has two tokens ('ab' and 'x')");
   expect_said({.added = R"([{"id":5}])"}, CKPT_EFORMAT, "entry 0 of added_tokens lacks an id or a content");
   expect_said({.post = R"({"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"x"}},{"Sequence":{"id":"A"}}],
                         "special_tokens":{"x":{"ids":[7]}}})"},
@@ -134,6 +137,28 @@ TEST(TokenizerHostile, RunsOfMarks) {
   const std::string said = encoder_said({.normalizer = R"({"type":"NFC"})"}, marks, &status);
   EXPECT_EQ(status, CKPT_ELIMIT);
   EXPECT_NE(said.find("combining marks in a row"), std::string::npos) << said;
+}
+
+// What a normalizer makes of a text is bounded.
+TEST(TokenizerHostile, TextThatGrows) {
+  ckpt_status status;
+  std::string replace = R"({"type":"Replace","pattern":{"String":"a"},"content":")" + std::string(1000, 'a') + "\"}";
+  std::string said = encoder_said(
+      {.normalizer = R"({"type":"Sequence","normalizers":[)" + replace + "," + replace + "," + replace + "]}"}, "a",
+      &status);
+  EXPECT_EQ(status, CKPT_ELIMIT);
+  EXPECT_NE(said.find("the normalizer makes too much of a text"), std::string::npos) << said;
+  EXPECT_NE(said.find("of 16 times its own and 65536)"), std::string::npos) << said;
+  EXPECT_EQ(encoder_said({.normalizer = replace}, "a", &status), "");
+  std::string prepend = R"({"type":"Prepend","prepend":")" + std::string(1 << 20, 'a') + "\"}", many = prepend;
+  for (int i = 1; i < 50; i++) many += "," + prepend;
+  EXPECT_NE(encoder_said({.normalizer = R"({"type":"Sequence","normalizers":[)" + many + "]}"}, "a", &status)
+                .find("1048576 bytes (65552 are left"),
+            std::string::npos);
+  EXPECT_EQ(status, CKPT_ELIMIT);
+  std::string ligatures; /* of which NFKC makes the most */
+  for (int i = 0; i < 20000; i++) ligatures += "\uFDFA";
+  EXPECT_EQ(encoder_said({.normalizer = R"({"type":"NFKC"})"}, ligatures, &status), "");
 }
 
 // A word of a megabyte takes n log n, not n squared.
