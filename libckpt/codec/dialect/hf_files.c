@@ -404,7 +404,7 @@ static ckpt_status check_flag(const ckpt_index *gguf, const ckpt_arch *arch, con
     const ckpt_arch_name *row = arch->names;
     while (row->hf != NULL && strcmp(row->hf, shape->hf) != 0) row++;
     for (; row->hf != NULL && numbers[0] < n_layers; numbers[0]++) {
-      const char *name = row->gguf == NULL ? row->hf : ckpt_arch_fill(row->gguf, numbers, arena);
+      const char *name = ckpt_arch_fill(row->gguf == NULL ? row->hf : row->gguf, numbers, arena);
       CKPT_TRY_ALLOC(name, err);
       const ckpt_tensor *tensor = ckpt_index_find(gguf, name);
       if (tensor == NULL && missing == NULL) missing = name;

@@ -384,7 +384,7 @@ TEST(DialectConfig, VerifyNamesWhatIsNoText) {
   ckpt_findings_free(&findings);
 }
 
-// Llama 3.1's factors as torch computes them, of two models whose powers torch rounds by an ulp: they are found again.
+// Llama 3.1's factors of a program whose powers are an ulp off, as torch's are at some widths, are found again.
 TEST(DialectConfig, FactorsAreFoundAgain) {
   Folder folder;
   const std::string gguf = folder / "x.gguf", other = folder / "other.gguf", back = folder / "back";
