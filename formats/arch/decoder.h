@@ -114,14 +114,12 @@ static const char *const undecided[] = {"per_layer_config", "text_config", NULL}
 /* ---- GGUF: keys in the order of llama.cpp's converter
  * ---------------------------------------------------------------- */
 
-#define ROPE_THETA "rope_theta|rope_parameters.full_attention.rope_theta|rope_parameters.rope_theta"
-
 #define DECODER_KEYS                                                                                                 \
   {"block_count", "num_hidden_layers", CKPT_KEY_U32}, {"context_length", "max_position_embeddings", CKPT_KEY_U32},   \
       {"embedding_length", "hidden_size", CKPT_KEY_U32}, {"feed_forward_length", "intermediate_size", CKPT_KEY_U32}, \
       {"attention.head_count", "num_attention_heads", CKPT_KEY_U32},                                                 \
       {"attention.head_count_kv", "num_key_value_heads", CKPT_KEY_U32}, {"rope.scaling", "", CKPT_KEY_ROPE_SCALING}, \
-      {"rope.freq_base", ROPE_THETA, CKPT_KEY_F32}, {                                                                \
+      {"rope.freq_base", "rope_theta", CKPT_KEY_BASE}, {                                                             \
     "attention.layer_norm_rms_epsilon", "rms_norm_eps", CKPT_KEY_F32                                                 \
   }
 #define HEAD_WIDTH_KEYS \
@@ -142,7 +140,15 @@ static const char *const undecided[] = {"per_layer_config", "text_config", NULL}
 
 /* What llama.cpp computes, whatever the config says. */
 #define SILU \
-  { "hidden_act", "\"silu\"|\"swish\"" }
+  { "hidden_act", "\"silu\"|\"swish\"", false }
+
+/* ---- what classes take where a config does not say ----------------------------------------------------------------
+ */
+
+#define DECODER_ROPE(base, by_layer) \
+  { "rope_theta", "partial_rotary_factor", base, 1, by_layer }
+#define DECODER_DEFAULTS(positions, epsilon, type) \
+  {"max_position_embeddings", positions, type}, { "rms_norm_eps", epsilon, type }
 
 #define KV_HEAD_KEYS "num_key_value_heads|num_attention_heads"
 

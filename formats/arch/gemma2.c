@@ -63,7 +63,7 @@ static const ckpt_arch_key keys[] = {
     {"attn_logit_softcapping", "attn_logit_softcapping", CKPT_KEY_F32},
     {"final_logit_softcapping", "final_logit_softcapping", CKPT_KEY_F32},
     {"attention.sliding_window", "sliding_window|4096", CKPT_KEY_WINDOW},
-    {"rope.freq_base", ROPE_THETA, CKPT_KEY_THETA},
+    {"rope.freq_base", "rope_theta", CKPT_KEY_THETA},
     {0},
 };
 
@@ -72,12 +72,21 @@ static const char *const needless[] = {DECODER_NEEDLESS, "hidden_act", "cache_im
 static const char *const layer_types[] = {"sliding_attention", "full_attention", NULL};
 
 /* What llama.cpp computes, whatever the config says. */
-static const ckpt_arch_constant constants[] = {{"hidden_activation", "\"gelu_pytorch_tanh\""}, {0}};
+static const ckpt_arch_constant constants[] = {{"hidden_activation", "\"gelu_pytorch_tanh\"", false}, {0}};
 
 /* Of 46 layers is the model of 27 billion parameters. */
 static const ckpt_arch_implied implied[] = {{"query_pre_attn_scalar", "hidden_size/num_attention_heads", 46},
                                             {"query_pre_attn_scalar", "head_dim|hidden_size/num_attention_heads", 0},
                                             {0}};
+
+static const ckpt_arch_default defaults[] = {DECODER_DEFAULTS("8192", "1e-06", NULL),
+                                             {"query_pre_attn_scalar", "256", NULL},
+                                             {"attn_logit_softcapping", "50.0", NULL},
+                                             {"final_logit_softcapping", "30.0", NULL},
+                                             {0}};
+
+static const char *const taken[] = {"attn_q.bias",     "attn_k.bias",   "attn_v.bias",
+                                    "attn_qkv.weight", "attn_qkv.bias", NULL};
 
 static const ckpt_arch_gguf gguf = {.architecture = "gemma2",
                                     .classes = gguf_classes,
@@ -87,7 +96,9 @@ static const ckpt_arch_gguf gguf = {.architecture = "gemma2",
                                     .needless = needless,
                                     .layer_types = layer_types,
                                     .constants = constants,
-                                    .implied = implied};
+                                    .implied = implied,
+                                    .defaults = defaults,
+                                    .taken = taken};
 
 extern const ckpt_arch ckpt_arch_gemma2;
 const ckpt_arch ckpt_arch_gemma2 = {.name = "gemma2",
@@ -99,4 +110,5 @@ const ckpt_arch ckpt_arch_gemma2 = {.name = "gemma2",
                                     .shapes = body,
                                     .models = models,
                                     .n_layers = "num_hidden_layers",
+                                    .rope = DECODER_ROPE(10000, true),
                                     .gguf = &gguf};

@@ -155,7 +155,12 @@ static const char *const needless[] = {"architectures",
 
 /* What llama.cpp computes, whatever the config says. */
 static const ckpt_arch_constant constants[] = {
-    {"activation_function", "\"gelu_new\"|\"gelu_pytorch_tanh\"|\"gelu_fast\""}, {"scale_attn_weights", "true"}, {0}};
+    {"activation_function", "\"gelu_new\"|\"gelu_pytorch_tanh\"|\"gelu_fast\"", false},
+    {"scale_attn_weights", "true", false},
+    {"scale_attn_by_inverse_layer_idx", "false", true},
+    {0}};
+
+static const ckpt_arch_default defaults[] = {{"layer_norm_epsilon", "1e-05", NULL}, {0}};
 
 static const ckpt_arch_gguf gguf = {.architecture = "gpt2",
                                     .classes = gguf_classes,
@@ -163,7 +168,8 @@ static const ckpt_arch_gguf gguf = {.architecture = "gpt2",
                                     .kv_heads = "n_head",
                                     .keys = keys,
                                     .needless = needless,
-                                    .constants = constants};
+                                    .constants = constants,
+                                    .defaults = defaults};
 
 extern const ckpt_arch ckpt_arch_gpt2;
 const ckpt_arch ckpt_arch_gpt2 = {.name = "gpt2",

@@ -106,22 +106,41 @@ static const ckpt_arch_key keys[] = {
     {"attention.head_count", "num_attention_heads", CKPT_KEY_U32},
     {"use_parallel_residual", "use_parallel_residual", CKPT_KEY_BOOL},
     {"attention.layer_norm_epsilon", "layer_norm_eps", CKPT_KEY_F32},
-    {"rope.freq_base", "rotary_emb_base|rope_theta|rope_parameters.rope_theta", CKPT_KEY_THETA},
+    {"rope.freq_base", "rotary_emb_base", CKPT_KEY_THETA},
     {0},
 };
 
 /* How the model is trained, loaded or generates, and what follows from its tensors. */
-static const char *const needless[] = {
-    "architectures",   "model_type",          "_name_or_path",      "transformers_version",
-    "dtype",           "torch_dtype",         "initializer_range",  "use_cache",
-    "is_decoder",      "attention_bias",      "attention_dropout",  "attention_probs_dropout_prob",
-    "hidden_dropout",  "hidden_dropout_prob", "classifier_dropout", "tie_word_embeddings",
-    "bos_token_id",    "eos_token_id",        "pad_token_id",       "rotary_pct",
-    "rope_parameters", "rope_scaling",        "vocab_size",         NULL};
+static const char *const needless[] = {"architectures",
+                                       "model_type",
+                                       "_name_or_path",
+                                       "transformers_version",
+                                       "dtype",
+                                       "torch_dtype",
+                                       "initializer_range",
+                                       "use_cache",
+                                       "is_decoder",
+                                       "attention_bias",
+                                       "attention_dropout",
+                                       "attention_probs_dropout_prob",
+                                       "hidden_dropout",
+                                       "hidden_dropout_prob",
+                                       "classifier_dropout",
+                                       "tie_word_embeddings",
+                                       "bos_token_id",
+                                       "eos_token_id",
+                                       "pad_token_id",
+                                       "rope_parameters",
+                                       "rope_scaling",
+                                       "vocab_size",
+                                       NULL};
 
 /* What llama.cpp computes, whatever the config says: GELU by its tanh formula, of which nothing tells it apart. */
 static const ckpt_arch_constant constants[] = {
-    {"hidden_act", "\"gelu\"|\"gelu_new\"|\"gelu_fast\"|\"gelu_pytorch_tanh\""}, {0}};
+    {"hidden_act", "\"gelu\"|\"gelu_new\"|\"gelu_fast\"|\"gelu_pytorch_tanh\"", false}, {0}};
+
+static const ckpt_arch_default defaults[] = {
+    {"max_position_embeddings", "2048", NULL}, {"layer_norm_eps", "1e-05", NULL}, {0}};
 
 static const ckpt_arch_gguf gguf = {.architecture = "gptneox",
                                     .classes = gguf_classes,
@@ -129,7 +148,9 @@ static const ckpt_arch_gguf gguf = {.architecture = "gptneox",
                                     .kv_heads = "num_attention_heads",
                                     .keys = keys,
                                     .needless = needless,
-                                    .constants = constants};
+                                    .constants = constants,
+                                    .defaults = defaults,
+                                    .needs_head = true};
 
 extern const ckpt_arch ckpt_arch_gpt_neox;
 const ckpt_arch ckpt_arch_gpt_neox = {.name = "gpt_neox",
@@ -142,4 +163,5 @@ const ckpt_arch ckpt_arch_gpt_neox = {.name = "gpt_neox",
                                       .shapes = body,
                                       .models = models,
                                       .n_layers = "num_hidden_layers",
+                                      .rope = {"rotary_emb_base", "rotary_pct", 10000, 0.25, false},
                                       .gguf = &gguf};

@@ -74,10 +74,14 @@ static const ckpt_arch_made made[] = {{"rope_freqs.weight", CKPT_MADE_LLAMA3_FAC
 static const ckpt_arch_flag flags[] = {
     {"attention_bias", "blk.0.attn_q.bias"}, {"mlp_bias", "blk.0.ffn_gate.bias"}, {0}};
 
-static const char *const needless[] = {
-    DECODER_NEEDLESS, "pretraining_tp", "attention_bias", "mlp_bias", "original_max_position_embeddings", NULL};
+static const char *const needless[] = {DECODER_NEEDLESS, "pretraining_tp", "attention_bias", "mlp_bias", NULL};
 
 static const ckpt_arch_constant constants[] = {SILU, {0}};
+
+static const ckpt_arch_default defaults[] = {
+    DECODER_DEFAULTS("2048", "1e-06", "llama"), DECODER_DEFAULTS("131072", "1e-06", "mistral"), {0}};
+
+static const char *const taken[] = {"attn_qkv.weight", "attn_qkv.bias", NULL};
 
 static const ckpt_arch_gguf gguf = {.architecture = "llama",
                                     .classes = gguf_classes,
@@ -87,7 +91,9 @@ static const ckpt_arch_gguf gguf = {.architecture = "llama",
                                     .made = made,
                                     .flags = flags,
                                     .needless = needless,
-                                    .constants = constants};
+                                    .constants = constants,
+                                    .defaults = defaults,
+                                    .taken = taken};
 
 extern const ckpt_arch ckpt_arch_llama;
 const ckpt_arch ckpt_arch_llama = {.name = "llama",
@@ -100,4 +106,5 @@ const ckpt_arch ckpt_arch_llama = {.name = "llama",
                                    .shapes = llama_body,
                                    .models = models,
                                    .n_layers = "num_hidden_layers",
+                                   .rope = DECODER_ROPE(10000, false),
                                    .gguf = &gguf};

@@ -66,7 +66,15 @@ static const ckpt_arch_key keys[] = {
 static const char *const needless[] = {DECODER_NEEDLESS, "output_router_logits", "router_aux_loss_coef",
                                        "router_jitter_noise", NULL};
 
+static const ckpt_arch_made made[] = {{"rope_freqs.weight", CKPT_MADE_LLAMA3_FACTORS}, {0}};
+
 static const ckpt_arch_constant constants[] = {SILU, {0}};
+
+static const ckpt_arch_default defaults[] = {
+    DECODER_DEFAULTS("131072", "1e-05", NULL), {"num_experts_per_tok", "2", NULL}, {0}};
+
+static const char *const taken[] = {"attn_q.bias",     "attn_k.bias",   "attn_v.bias",   "attn_output.bias",
+                                    "attn_qkv.weight", "attn_qkv.bias", "_shexp.weight", NULL};
 
 static const ckpt_arch_gguf gguf = {.architecture = "llama",
                                     .having = "expert_count",
@@ -74,8 +82,11 @@ static const ckpt_arch_gguf gguf = {.architecture = "llama",
                                     .heads = "num_attention_heads",
                                     .kv_heads = KV_HEAD_KEYS,
                                     .keys = keys,
+                                    .made = made,
                                     .needless = needless,
-                                    .constants = constants};
+                                    .constants = constants,
+                                    .defaults = defaults,
+                                    .taken = taken};
 
 extern const ckpt_arch ckpt_arch_mixtral;
 const ckpt_arch ckpt_arch_mixtral = {.name = "mixtral",
@@ -88,5 +99,6 @@ const ckpt_arch ckpt_arch_mixtral = {.name = "mixtral",
                                      .shapes = body,
                                      .models = models,
                                      .n_layers = "num_hidden_layers",
+                                     .rope = DECODER_ROPE(1e6, false),
                                      .n_experts = "num_local_experts",
                                      .gguf = &gguf};

@@ -32,6 +32,10 @@ static const ckpt_arch_needless_without needless_without[] = {
 
 static const ckpt_arch_constant constants[] = {SILU, {0}};
 
+static const ckpt_arch_default defaults[] = {DECODER_DEFAULTS("32768", "1e-06", NULL), {0}};
+
+static const char *const taken[] = {"attn_qkv.weight", "attn_qkv.bias", "output.bias", NULL};
+
 static const ckpt_arch_gguf gguf = {.architecture = "qwen2",
                                     .classes = gguf_classes,
                                     .heads = "num_attention_heads",
@@ -39,7 +43,9 @@ static const ckpt_arch_gguf gguf = {.architecture = "qwen2",
                                     .keys = keys,
                                     .needless = needless,
                                     .needless_without = needless_without,
-                                    .constants = constants};
+                                    .constants = constants,
+                                    .defaults = defaults,
+                                    .taken = taken};
 
 extern const ckpt_arch ckpt_arch_qwen2;
 const ckpt_arch ckpt_arch_qwen2 = {.name = "qwen2",
@@ -51,4 +57,5 @@ const ckpt_arch ckpt_arch_qwen2 = {.name = "qwen2",
                                    .shapes = body,
                                    .models = models,
                                    .n_layers = "num_hidden_layers",
+                                   .rope = DECODER_ROPE(10000, true),
                                    .gguf = &gguf};

@@ -16,7 +16,7 @@ static const ckpt_arch_name names[] = {
     V_PROJ,
     V_BIAS(OPTIONAL),
     O_PROJ,
-    O_BIAS(OPTIONAL),
+    PARAMETER(LAYER "self_attn.o_proj.bias", NULL, NULL, OPTIONAL, -1), /* llama.cpp has none */
     NORM("self_attn.q_norm", "attn_q_norm", NULL, PLAIN),
     NORM("self_attn.k_norm", "attn_k_norm", NULL, PLAIN),
     GATE_PROJ,
@@ -64,7 +64,12 @@ static const char *const needless[] = {DECODER_NEEDLESS, "attention_bias", "voca
 static const ckpt_arch_needless_without needless_without[] = {
     {"sliding_window", "use_sliding_window"}, {"max_window_layers", "use_sliding_window"}, {0}};
 
-static const ckpt_arch_constant constants[] = {SILU, {0}};
+/* A bias of the attention's output, which attention_bias has with the others, llama.cpp does not load. */
+static const ckpt_arch_constant constants[] = {SILU, {"attention_bias", "false", true}, {0}};
+
+static const ckpt_arch_default defaults[] = {DECODER_DEFAULTS("32768", "1e-06", NULL), {0}};
+
+static const char *const taken[] = {"attn_qkv.weight", "attn_qkv.bias", "cls.output.weight", NULL};
 
 static const ckpt_arch_gguf gguf = {.architecture = "qwen3",
                                     .classes = gguf_classes,
@@ -74,7 +79,9 @@ static const ckpt_arch_gguf gguf = {.architecture = "qwen3",
                                     .flags = flags,
                                     .needless = needless,
                                     .needless_without = needless_without,
-                                    .constants = constants};
+                                    .constants = constants,
+                                    .defaults = defaults,
+                                    .taken = taken};
 
 extern const ckpt_arch ckpt_arch_qwen3;
 const ckpt_arch ckpt_arch_qwen3 = {.name = "qwen3",
@@ -86,4 +93,5 @@ const ckpt_arch ckpt_arch_qwen3 = {.name = "qwen3",
                                    .shapes = body,
                                    .models = models,
                                    .n_layers = "num_hidden_layers",
+                                   .rope = DECODER_ROPE(10000, true),
                                    .gguf = &gguf};

@@ -165,6 +165,27 @@ static ckpt_status check_blocks(ckpt_findings *findings, const ckpt_index *index
   return status;
 }
 
+/* Texts that are none. Opening keeps them as they stand in the file, and so do outputs. */
+static ckpt_status check_texts(ckpt_findings *findings, const ckpt_index *index, ckpt_error *err) {
+  enum { LENGTH_BYTES = 8, MAX_TEXT = 1 << 16 };
+  char *text = malloc(MAX_TEXT);
+  ckpt_status status = CKPT_OK;
+  CKPT_TRY_ALLOC(text, err);
+  for (uint32_t i = 0; i < index->n_metadata && status == CKPT_OK; i++) {
+    const ckpt_value *value = index->metadata[i].typed;
+    if (value == NULL || value->type != CKPT_GGUF_STRING || value->n_bytes <= LENGTH_BYTES) continue;
+    const uint64_t n = value->n_bytes - LENGTH_BYTES;
+    if (n > MAX_TEXT) continue;
+    status = ckpt_gguf_value_read(value, LENGTH_BYTES, text, (size_t)n, err);
+    if (status == CKPT_OK && ckpt_utf8_length(text, (size_t)n) != n)
+      status =
+          ckpt_findings_add(findings, err, CKPT_PROBLEM, ckpt_source_path(index->source, 0), NULL,
+                            "%s is no UTF-8, as texts of GGUF are: gguf-py cannot read it", index->metadata[i].key);
+  }
+  free(text);
+  return status;
+}
+
 /* What stands in the place of "proven: config": the metadata is the config. */
 static ckpt_status check_metadata(ckpt_findings *findings, const ckpt_index *index, ckpt_error *err) {
   const size_t n_problems = findings->n_of[CKPT_PROBLEM], n_unproven = findings->n_of[CKPT_UNPROVEN];
@@ -190,6 +211,7 @@ ckpt_status ckpt_gguf_verify(ckpt_findings *findings, const ckpt_index *index, c
                              ckpt_error *err) {
   index = ckpt_index_as_stored(index); /* padding lies between what the file holds */
   for (uint32_t i = 0; i < index->n_tensors; i++) CKPT_TRY(check_scale(findings, index, &index->tensors[i], err));
+  CKPT_TRY(check_texts(findings, index, err));
   CKPT_TRY(check_metadata(findings, index, err));
   CKPT_TRY(check_blocks(findings, index, run, err));
   return check_paddings(findings, index, run, err);

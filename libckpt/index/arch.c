@@ -102,6 +102,22 @@ const ckpt_arch_shape *ckpt_arch_shape_of(const ckpt_arch *arch, const char *pat
   return row;
 }
 
+bool ckpt_arch_is_wanted(const ckpt_arch_shape *row, const ckpt_config *config) {
+  for (const char *at = row->when; at != NULL && *at != '\0'; at += *at == '&') {
+    char key[64];
+    bool is_negated = *at == '!', value;
+    at += is_negated;
+    value = *at == '+';
+    at += value;
+    const size_t n = strcspn(at, "&");
+    snprintf(key, sizeof key, "%.*s", (int)n, at);
+    (void)ckpt_config_bool(config, key, &value);
+    if (value == is_negated) return false;
+    at += n;
+  }
+  return true;
+}
+
 void ckpt_arch_compare_shape(ckpt_arch_extents *out, const ckpt_arch_shape *row, const ckpt_config *config,
                              const ckpt_tensor *tensor) {
   size_t n_is = 0, n_wanted = 0, n_said = 0;

@@ -72,7 +72,8 @@ typedef enum ckpt_key_kind {
   CKPT_KEY_WINDOW,       /* a whole number of positions, as above; null, without a window, is the whole context */
   CKPT_KEY_F32,          /* a number: the first of several keys that the config has */
   CKPT_KEY_BOOL,         /* true or false; true where the config does not say */
-  CKPT_KEY_THETA,        /* as F32, of rotary positions: where it is not 10000, which llama.cpp takes by itself */
+  CKPT_KEY_BASE,         /* of rotary positions (ckpt_arch_rope); `config` is written back */
+  CKPT_KEY_THETA,        /* the same where it is not 10000, which llama.cpp takes by itself */
   CKPT_KEY_ROTARY,       /* a head's width that rotates: `config` times the part that the config's rope has */
   CKPT_KEY_ROPE_SCALING, /* rope.scaling.*, as the type of scaling has them */
   CKPT_KEY_FILE_TYPE     /* general.file_type stands here */
@@ -100,7 +101,8 @@ typedef struct ckpt_arch_implied {
   uint64_t n_layers;           /* of models with so many; 0: of all that no earlier row is for */
 } ckpt_arch_implied;
 
-/* A key of config.json that is true where GGUF has a tensor. */
+/* A key of config.json that is true where GGUF has a tensor: with it, a model has all that depend on it (`when` of
+ * ckpt_arch_shape), without it none. */
 typedef struct ckpt_arch_flag {
   const char *config, *gguf; /* config NULL ends */
 } ckpt_arch_flag;
@@ -110,7 +112,14 @@ typedef struct ckpt_arch_flag {
 typedef struct ckpt_arch_constant {
   const char *config; /* key; NULL ends */
   const char *values; /* JSON, "|" between those that mean the same; the first is written */
+  bool is_default;    /* of the class: it is not written */
 } ckpt_arch_constant;
+
+/* What transformers' class has where its config lacks a key: GGUF needs it, or llama.cpp would take another. */
+typedef struct ckpt_arch_default {
+  const char *config, *value; /* config NULL ends; value: JSON */
+  const char *model_type;     /* of configs of this type; NULL: of all of the family */
+} ckpt_arch_default;
 
 /* A key of config.json that means nothing where a flag is not set. */
 typedef struct ckpt_arch_needless_without {
@@ -131,7 +140,18 @@ typedef struct ckpt_arch_gguf {
   const char *const *layer_types;      /* the period of config's layer_types, NULL-terminated; NULL: full attention */
   const ckpt_arch_constant *constants; /* or NULL */
   const ckpt_arch_implied *implied;    /* or NULL */
+  const ckpt_arch_default *defaults;   /* or NULL */
+  bool needs_head;                     /* llama.cpp takes no embedding for an output head that is missing */
+  const char *const *taken;            /* endings of names that llama.cpp takes beside those of the rows, or NULL */
 } ckpt_arch_gguf;
+
+/* A family's rotary positions: keys that stand outside the object of a config that has the rest (ckpt_config_rope), and
+ * what its class takes where neither says it. */
+typedef struct ckpt_arch_rope {
+  const char *theta_key, *part_key; /* theta_key NULL: the family has none */
+  double theta, part;               /* the base; the part of a head that rotates */
+  bool by_layer;                    /* the object may have one for each kind of layers */
+} ckpt_arch_rope;
 
 typedef struct ckpt_arch {
   const char *name;               /* "llama": GGUF's and config's model_type alike where they agree */
@@ -146,9 +166,10 @@ typedef struct ckpt_arch {
   int64_t ordered_since[2];       /* that order's first version of transformers, "4.31"; 0, 0: it always was */
   const ckpt_arch_tie *ties;      /* kept NULL ends */
   const ckpt_arch_shape
-      *shapes;                /* of a model's body; hf NULL ends; the first is the embedding's, axis 0 the vocabulary */
-  const char *n_layers;       /* config key: how many numbers the first `#` of names takes */
-  const char *n_experts;      /* the same of the second; NULL: no name has one */
+      *shapes;           /* of a model's body; hf NULL ends; the first is the embedding's, axis 0 the vocabulary */
+  const char *n_layers;  /* config key: how many numbers the first `#` of names takes */
+  const char *n_experts; /* the same of the second; NULL: no name has one */
+  ckpt_arch_rope rope;
   const ckpt_arch_gguf *gguf; /* NULL: names alone are known */
 } ckpt_arch;
 
@@ -189,6 +210,9 @@ typedef struct ckpt_arch_extents {
 
 /* The row of a name's pattern, of the body or of a class's head; or NULL. */
 const ckpt_arch_shape *ckpt_arch_shape_of(const ckpt_arch *arch, const char *pattern);
+
+/* Whether a config has the tensors of a row, by its `when`. A value that is no boolean counts as absent. */
+bool ckpt_arch_is_wanted(const ckpt_arch_shape *row, const ckpt_config *config);
 
 /* Compares a tensor's shape with the one that the row and the config give. */
 void ckpt_arch_compare_shape(ckpt_arch_extents *out, const ckpt_arch_shape *row, const ckpt_config *config,

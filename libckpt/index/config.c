@@ -281,6 +281,18 @@ bool ckpt_config_has(const ckpt_config *config, const char *key) {
   return found != NULL && !json_is_null(found);
 }
 
+const char *ckpt_config_rope(const ckpt_config *config) {
+  const json_t *scaling = find(config, "rope_scaling");
+  const bool is_empty = json_is_object(scaling) && json_object_size(scaling) == 0;
+  return scaling == NULL || json_is_null(scaling) || is_empty ? "rope_parameters" : "rope_scaling";
+}
+
+ckpt_status ckpt_config_put(ckpt_config *config, const char *key, const char *json, ckpt_error *err) {
+  json_t *value = json_loads(json, JSON_DECODE_ANY, NULL);
+  const bool is_set = value != NULL && json_object_set_new(config->root, key, value) == 0;
+  return is_set ? CKPT_OK : ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+}
+
 typedef struct shown {
   char *text;
   size_t n, capacity;

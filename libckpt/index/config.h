@@ -40,6 +40,13 @@ bool ckpt_config_entry(const ckpt_config *config, const char *key, size_t i, con
 /* Item k of the list that is the value of such an entry, a whole number; false where there is none. */
 bool ckpt_config_entry_int(const ckpt_config *config, const char *key, size_t i, size_t k, int64_t *value);
 
+/* The key of the object that has a config's settings of rotary positions, as transformers 5 chooses: rope_scaling where
+ * that has entries, else rope_parameters. A family's own keys say what it lacks (ckpt_arch_rope). */
+const char *ckpt_config_rope(const ckpt_config *config);
+
+/* Gives a key, not a dotted one, a value: JSON text of our own. ENOMEM. */
+ckpt_status ckpt_config_put(ckpt_config *config, const char *key, const char *json, ckpt_error *err);
+
 /* A key of transformers 5: the file of the weights, or their index. */
 #define CKPT_CONFIG_WEIGHTS_KEY "transformers_weights"
 

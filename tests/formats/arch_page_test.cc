@@ -27,7 +27,9 @@ std::string transforms_of(const ckpt_arch_name &row) {
     if ((row.notes & bit) != 0) out += (out.empty() ? "" : "; ") + std::string(text);
   if (row.gguf != nullptr && holes(hf) > holes(gguf)) out += (out.empty() ? "" : "; ") + std::string("experts stacked");
   if (row.gguf == nullptr)
-    out = (row.notes & CKPT_NAME_COPY) != 0 ? "left out where it is tied" : "left out: computed anew";
+    out = (row.notes & CKPT_NAME_COPY) != 0       ? "left out where it is tied"
+          : (row.notes & CKPT_NAME_OPTIONAL) != 0 ? "only some models; llama.cpp loads none"
+                                                  : "left out: computed anew";
   return out;
 }
 
@@ -68,6 +70,16 @@ std::string page() {
     out += "\n| key of GGUF | config.json |\n|---|---|\n";
     for (const ckpt_arch_key *key = arch.gguf->keys; key->gguf != nullptr; key++)
       if (key->config[0] != '\0') out += "| `" + std::string(key->gguf) + "` | `" + cell(key->config) + "` |\n";
+    for (const ckpt_arch_default *one = arch.gguf->defaults; one != nullptr && one->config != nullptr; one++)
+      out += "| (where config.json lacks it" +
+             (one->model_type == nullptr ? "" : ", of " + std::string(one->model_type)) + ") | `" + one->config +
+             "` is `" + one->value + "` |\n";
+    if (arch.rope.theta_key != nullptr)
+      out += "| (rotary positions) | `rope_theta` of `rope_scaling`, or where that is empty of `rope_parameters`" +
+             std::string(arch.rope.by_layer ? " (`full_attention`)" : "") + "; else `" + arch.rope.theta_key +
+             "` beside them; else " + std::to_string(static_cast<int>(arch.rope.theta)) +
+             ". `partial_rotary_factor` likewise; else `" + arch.rope.part_key + "` beside them; else " +
+             (arch.rope.part == 1 ? "1" : "0.25") + " |\n";
     for (const ckpt_arch_constant *one = arch.gguf->constants; one != nullptr && one->config != nullptr; one++)
       out += "| (none: llama.cpp computes nothing else) | `" + std::string(one->config) + "` is `" + cell(one->values) +
              "` |\n";

@@ -26,10 +26,9 @@ typedef struct llama {
 /* ---- the config -----------------------------------------------------------------------------------------------------
  */
 
-/* A key of the rope section, whatever it is called in this config: rope_parameters, or rope_scaling. */
+/* A key of the rope section, whatever it is called in this config: rope_scaling, or rope_parameters. */
 static const char *rope_key(const llama *l, const char *name, char out[64]) {
-  bool is_new = ckpt_config_has(l->config, "rope_parameters");
-  (void)snprintf(out, 64, "%s.%s", is_new ? "rope_parameters" : "rope_scaling", name);
+  (void)snprintf(out, 64, "%s.%s", ckpt_config_rope(l->config), name);
   return out;
 }
 
@@ -62,10 +61,11 @@ static ckpt_status read_rope(llama *l, ckpt_error *err) {
   char key[64];
   const char *type = "default";
   double part = 1;
-  if (ckpt_config_has(l->config, "rope_parameters.full_attention"))
-    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "rope_parameters that differ by layer cannot be run yet");
   CKPT_TRY(check_object(l->config, "rope_parameters", err));
   CKPT_TRY(check_object(l->config, "rope_scaling", err));
+  if (ckpt_config_has(l->config, rope_key(l, "full_attention", key)))
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "%s that differ by layer cannot be run yet",
+                     ckpt_config_rope(l->config));
   CKPT_TRY(ckpt_model_text(l->config, rope_key(l, "type", key), &type, err)); /* its older name */
   CKPT_TRY(ckpt_model_text(l->config, rope_key(l, "rope_type", key), &type, err));
   if (strcmp(type, "linear") == 0)
@@ -75,7 +75,8 @@ static ckpt_status read_rope(llama *l, ckpt_error *err) {
   else if (strcmp(type, "default") != 0)
     return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL,
                      "rope of type '%.64s' cannot be run yet (default, linear, llama3)", type);
-  CKPT_TRY(ckpt_model_number(l->config, rope_key(l, "partial_rotary_factor", key), 0, 1, 1, &part, err));
+  CKPT_TRY(ckpt_model_number(l->config, "partial_rotary_factor", 0, 1, 1, &part, err));
+  CKPT_TRY(ckpt_model_number(l->config, rope_key(l, "partial_rotary_factor", key), 0, 1, part, &part, err));
   if (part != 1)
     return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "%s %g: part of a head cannot be rotated yet", key, part);
   CKPT_TRY(ckpt_model_number(l->config, "rope_theta", 1, 1e15, 10000, &l->rope.theta, err));

@@ -56,7 +56,7 @@ static bool is_counted(const char *key) {
 
 /* The type that the loader reads a key as. */
 static uint32_t type_of(const ckpt_arch_key *row) {
-  if (row->kind == CKPT_KEY_F32 || row->kind == CKPT_KEY_THETA) return CKPT_GGUF_F32;
+  if (row->kind == CKPT_KEY_F32 || row->kind == CKPT_KEY_BASE || row->kind == CKPT_KEY_THETA) return CKPT_GGUF_F32;
   return row->kind == CKPT_KEY_BOOL ? CKPT_GGUF_BOOL : CKPT_GGUF_U32;
 }
 
@@ -107,9 +107,31 @@ static ckpt_status check_keys(const checker *c, ckpt_error *err) {
 static const char *per_layer_key(const checker *c) {
   for (const ckpt_arch_key *row = c->arch->gguf->keys; row->gguf != NULL; row++) {
     const ckpt_meta *meta = has_value(row) ? meta_of(c, row->gguf) : NULL;
-    if (meta != NULL && meta->typed != NULL && meta->typed->type == CKPT_GGUF_ARRAY) return row->gguf;
+    uint32_t n;
+    if (meta != NULL && meta->typed != NULL && meta->typed->type == CKPT_GGUF_ARRAY && !u32_of(c, row->gguf, &n))
+      return row->gguf;
   }
   return NULL;
+}
+
+static ckpt_status check_experts(const checker *c, ckpt_error *err) {
+  uint32_t n = 0, n_used = 0;
+  if (c->arch->n_experts == NULL || !u32_of(c, "expert_count", &n) || !u32_of(c, "expert_used_count", &n_used) ||
+      n_used <= n)
+    return CKPT_OK;
+  return ckpt_findings_add(c->findings, err, CKPT_PROBLEM, c->path, NULL,
+                           "%s.expert_used_count is %u, and expert_count %u: llama.cpp refuses the model",
+                           c->arch->gguf->architecture, n_used, n);
+}
+
+/* Families whose embedding llama.cpp does not take for an output head. */
+static ckpt_status check_head(const checker *c, ckpt_error *err) {
+  static const char name[] = "output.weight";
+  for (uint32_t i = 0; i < c->index->n_tensors; i++)
+    if (!c->arch->gguf->needs_head || strcmp(c->index->tensors[i].name, name) == 0) return CKPT_OK;
+  if (!c->arch->gguf->needs_head) return CKPT_OK;
+  return ckpt_findings_add(c->findings, err, CKPT_PROBLEM, c->path, name,
+                           "is missing: llama.cpp loads no %s without it", c->arch->gguf->architecture);
 }
 
 /* A width of heads beside the one that the model has. */
@@ -140,18 +162,18 @@ static ckpt_status check_widths(const checker *c, ckpt_error *err) {
 /* ---- tensors ----------------------------------------------------------------------------------------------------- */
 
 /* What llama.cpp takes beside the tensors of a row: other releases of a family, and scales of quantized weights. */
-static bool is_taken_too(const char *name) {
-  static const char *const endings[] = {".bias",
-                                        ".scale",
-                                        ".input_scale",
-                                        "attn_qkv.weight",
-                                        "_shexp.weight",
-                                        "_exps.weight",
-                                        "rope_factors_long.weight",
-                                        "rope_factors_short.weight",
-                                        "rope_freqs.weight"};
-  for (size_t i = 0; name != NULL && i < sizeof endings / sizeof *endings; i++)
-    if (ckpt_text_ends(name, endings[i])) return true;
+static bool is_taken_too(const ckpt_arch *arch, const char *name) {
+  static const char *const of_all[] = {".scale",
+                                       ".input_scale",
+                                       "_exps.weight",
+                                       "rope_factors_long.weight",
+                                       "rope_factors_short.weight",
+                                       "rope_freqs.weight",
+                                       NULL};
+  const char *const *const lists[] = {of_all, arch->gguf->taken};
+  for (size_t i = 0; name != NULL && i < sizeof lists / sizeof *lists; i++)
+    for (const char *const *ending = lists[i]; ending != NULL && *ending != NULL; ending++)
+      if (ckpt_text_ends(name, *ending)) return true;
   return false;
 }
 
@@ -214,9 +236,11 @@ ckpt_status ckpt_dialect_check(ckpt_findings *findings, const ckpt_index *index,
                              "metadata against tensors: %s.%s has a value for each layer", c.arch->gguf->architecture,
                              per_layer);
   CKPT_TRY(check_widths(&c, err));
+  CKPT_TRY(check_experts(&c, err));
+  CKPT_TRY(check_head(&c, err));
   CKPT_TRY(check_shapes(&c, err));
   if (index->misfit == NULL || findings->n_of[CKPT_PROBLEM] != n_before) return CKPT_OK;
-  if (is_taken_too(index->misfit_tensor))
+  if (is_taken_too(c.arch, index->misfit_tensor))
     return ckpt_findings_add(findings, err, CKPT_UNPROVEN, NULL, NULL, "metadata against tensors: %s %s",
                              index->misfit_tensor, index->misfit);
   return ckpt_findings_add(findings, err, CKPT_PROBLEM, path, index->misfit_tensor, "%s: llama.cpp refuses the model",

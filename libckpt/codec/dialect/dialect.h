@@ -161,10 +161,32 @@ bool ckpt_dialect_gguf_sizes(const ckpt_arch **arch, ckpt_dialect_sizes *sizes, 
 ckpt_status ckpt_dialect_set_keys(ckpt_index *index, const ckpt_index *from, const ckpt_index *config_of,
                                   const ckpt_arch *arch, const ckpt_config *config, const char *pre, ckpt_error *err);
 
+/* A model's rotary positions, as its config.json says. */
+typedef struct ckpt_dialect_rope {
+  const ckpt_config *config; /* borrowed, as is the arena */
+  ckpt_arena *arena;
+  const char *section, *whole; /* dotted keys of the object that counts, and of the one around it, by layers; or NULL */
+  const char *type;            /* "default", "linear", "llama3", "yarn" */
+  double theta, part;          /* the base; the part of a head that rotates */
+} ckpt_dialect_rope;
+
+/* EFORMAT: values that no such setting has; EUNSUPPORTED: positions that no model of the family in GGUF has. */
+ckpt_status ckpt_dialect_read_rope(ckpt_dialect_rope *rope, const ckpt_arch *arch, const ckpt_config *config,
+                                   ckpt_arena *arena, ckpt_error *err);
+
+/* A number of the object that counts. */
+bool ckpt_dialect_rope_number(const ckpt_dialect_rope *rope, const char *key, double *out);
+
+/* Whether its type of scaling reads a key of that object. */
+bool ckpt_dialect_rope_reads(const ckpt_dialect_rope *rope, const char *key);
+
+/* The positions before they were scaled; 0: the config does not say. */
+double ckpt_dialect_rope_positions(const ckpt_dialect_rope *rope);
+
 /* The factors of Llama 3.1's rotary frequencies, half a head's number of them; *out is NULL where the config has none.
- * EFORMAT: numbers that no such scaling has. */
-ckpt_status ckpt_dialect_llama3_factors(float **out, uint64_t *n, const ckpt_config *config, ckpt_arena *arena,
-                                        ckpt_error *err);
+ * EFORMAT: numbers that no such scaling has; as ckpt_dialect_read_rope. */
+ckpt_status ckpt_dialect_llama3_factors(float **out, uint64_t *n, const ckpt_arch *arch, const ckpt_config *config,
+                                        ckpt_arena *arena, ckpt_error *err);
 
 /* The row for a number of the config that follows from others, and what it is then; key NULL: the first row's. NULL
  * where there is none. */
@@ -173,8 +195,5 @@ const ckpt_arch_implied *ckpt_dialect_implied(const ckpt_arch *arch, const ckpt_
 
 /* The first of several keys ("|" between them) whose value is a number. */
 bool ckpt_dialect_number(const ckpt_config *config, const char *keys, double *out);
-
-/* The dotted key of one of the config's rotary parameters, as transformers 4 and 5 have them; arena text. */
-const char *ckpt_dialect_rope_key(const ckpt_config *config, const char *key, ckpt_arena *arena);
 
 #endif

@@ -38,7 +38,8 @@ bool ckpt_dialect_gguf_u32(const ckpt_index *index, const ckpt_arch *arch, const
   full[n] = '.';
   memcpy(full + n + 1, key, n_key + 1);
   const ckpt_meta *meta = ckpt_index_meta(index, full);
-  return meta != NULL && meta->typed != NULL && ckpt_gguf_value_u32(meta->typed, out);
+  if (meta == NULL || meta->typed == NULL) return false;
+  return ckpt_gguf_value_u32(meta->typed, out) || ckpt_gguf_array_u32(meta->typed, out);
 }
 
 enum { MAX_EXPERTS = 1 << 16 };
@@ -253,9 +254,28 @@ static ckpt_status set_apart(ckpt_index *index, ckpt_error *err) {
   return status;
 }
 
+/* Keys that transforms and shapes go by: of one that is there and no number, no default takes the place. */
+static bool has_numbers(ckpt_index *index, const ckpt_arch *arch) {
+  static const char *const keys[] = {"block_count", "attention.head_count", "attention.head_count_kv",
+                                     "feed_forward_length", "expert_count"};
+  for (size_t i = 0; arch != NULL && i < sizeof keys / sizeof *keys; i++) {
+    uint32_t value;
+    const char *key = ckpt_arena_printf(&index->arena, "%s.%s", arch->gguf->architecture, keys[i]);
+    const ckpt_meta *meta = key == NULL ? NULL : ckpt_index_meta(index, key);
+    if (meta == NULL || ckpt_dialect_gguf_u32(index, arch, keys[i], &value)) continue;
+    const bool is_list = meta->typed != NULL && meta->typed->type == CKPT_GGUF_ARRAY;
+    return keep_names(index, NULL,
+                      ckpt_arena_printf(&index->arena, "%s is %s, and a %s has one number", key,
+                                        is_list ? "not the same for each layer" : "no whole number", arch->name));
+  }
+  return true;
+}
+
 static bool find_family(namer *n, ckpt_index *index) {
   index->misfit = index->misfit_tensor = NULL;
-  if (read_numbers(n, index)) return all_fit(n, index);
+  const bool is_known = read_numbers(n, index);
+  if (!has_numbers(index, n->arch)) return false;
+  if (is_known) return all_fit(n, index);
   if (n->arch != NULL)
     (void)keep_names(index, NULL, "the numbers of layers, heads and experts in its metadata have to be above 0");
   return false;

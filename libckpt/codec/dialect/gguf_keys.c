@@ -21,6 +21,7 @@ typedef struct setter {
   const ckpt_arch *arch;
   const ckpt_config *config;
   const char *pre; /* of the tokenizer, or NULL */
+  ckpt_dialect_rope rope;
 } setter;
 
 /* ---- one value --------------------------------------------------------------------------------------------------- */
@@ -57,27 +58,6 @@ bool ckpt_dialect_number(const ckpt_config *config, const char *keys, double *ou
 
 /* ---- rotary embeddings ------------------------------------------------------------------------------------------- */
 
-const char *ckpt_dialect_rope_key(const ckpt_config *config, const char *key, ckpt_arena *arena) {
-  const char *of = !ckpt_config_has(config, "rope_parameters")                 ? "rope_scaling"
-                   : ckpt_config_has(config, "rope_parameters.full_attention") ? "rope_parameters.full_attention"
-                                                                               : "rope_parameters";
-  return ckpt_arena_printf(arena, "%s.%s", of, key);
-}
-
-static bool rope_number(const ckpt_config *config, const char *key, ckpt_arena *arena, double *out) {
-  const char *full = ckpt_dialect_rope_key(config, key, arena);
-  return full != NULL && ckpt_config_number(config, full, out);
-}
-
-/* "linear", "yarn", "llama3", ...; "" where nothing is scaled. */
-static const char *rope_type(const ckpt_config *config, ckpt_arena *arena) {
-  const char *value = "", *key = ckpt_dialect_rope_key(config, "rope_type", arena);
-  if (key != NULL && ckpt_config_text(config, key, &value)) return value;
-  key = ckpt_dialect_rope_key(config, "type", arena); /* as transformers called it before */
-  if (key != NULL) (void)ckpt_config_text(config, key, &value);
-  return value;
-}
-
 static ckpt_status set_yarn(const setter *s, ckpt_error *err) {
   static const struct {
     const char *gguf, *config, *otherwise;
@@ -85,111 +65,45 @@ static ckpt_status set_yarn(const setter *s, ckpt_error *err) {
               {"rope.scaling.yarn_attn_factor", "attention_factor", "attn_factor"},
               {"rope.scaling.yarn_beta_fast", "beta_fast", NULL},
               {"rope.scaling.yarn_beta_slow", "beta_slow", NULL}};
-  ckpt_arena *arena = &s->index->arena;
+  const double positions = ckpt_dialect_rope_positions(&s->rope);
   double value;
-  if (!rope_number(s->config, "original_max_position_embeddings", arena, &value) &&
-      !ckpt_config_number(s->config, "original_max_position_embeddings", &value))
-    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "yarn scaling without original_max_position_embeddings");
-  CKPT_TRY(set_own_u32(s, "rope.scaling.original_context_length", value > 0 ? (uint64_t)value : 0, err));
+  if (!(positions >= 1))
+    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "yarn scaling of %g positions (original_max_position_embeddings)",
+                     positions);
+  CKPT_TRY(set_own_u32(s, "rope.scaling.original_context_length",
+                       positions > UINT32_MAX ? UINT64_MAX : (uint64_t)positions, err));
   for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-    if (rope_number(s->config, keys[i].config, arena, &value) ||
-        (keys[i].otherwise != NULL && rope_number(s->config, keys[i].otherwise, arena, &value)))
+    if (ckpt_dialect_rope_number(&s->rope, keys[i].config, &value) ||
+        (keys[i].otherwise != NULL && ckpt_dialect_rope_number(&s->rope, keys[i].otherwise, &value)))
       CKPT_TRY(set_own_f32(s, keys[i].gguf, value, err));
   return CKPT_OK;
 }
 
+/* Those of llama3 are a tensor. */
 static ckpt_status set_scaling(const setter *s, ckpt_error *err) {
-  ckpt_arena *arena = &s->index->arena;
-  const char *type = rope_type(s->config, arena), *key = own_key(s, "rope.scaling.type");
-  double factor;
+  const char *key = own_key(s, "rope.scaling.type");
+  double factor = 1;
   CKPT_TRY_ALLOC(key, err);
-  static const char *const without[] = {"", "default", "llama3", "dynamic"};
-  for (size_t i = 0; i < sizeof without / sizeof *without; i++)
-    if (strcmp(type, without[i]) == 0) return CKPT_OK; /* llama3's are a tensor */
-  if (strcmp(type, "linear") != 0 && strcmp(type, "yarn") != 0)
-    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "no GGUF key says that rotary positions are scaled as '%.40s'",
-                     type);
-  if (!rope_number(s->config, "factor", arena, &factor)) return CKPT_OK;
-  CKPT_TRY(ckpt_index_set_metadata(s->index, key, type, err));
+  if (strcmp(s->rope.type, "linear") != 0 && strcmp(s->rope.type, "yarn") != 0) return CKPT_OK;
+  (void)ckpt_dialect_rope_number(&s->rope, "factor", &factor);
+  CKPT_TRY(ckpt_index_set_metadata(s->index, key, s->rope.type, err));
   CKPT_TRY(set_own_f32(s, "rope.scaling.factor", factor, err));
-  return strcmp(type, "yarn") == 0 ? set_yarn(s, err) : CKPT_OK;
-}
-
-/* The part of a head that rotates; false where the config does not say. */
-static bool rotary_part(const ckpt_config *config, ckpt_arena *arena, double *out) {
-  return rope_number(config, "partial_rotary_factor", arena, out) ||
-         ckpt_dialect_number(config, "rotary_pct|partial_rotary_factor", out);
+  return strcmp(s->rope.type, "yarn") == 0 ? set_yarn(s, err) : CKPT_OK;
 }
 
 static ckpt_status set_rotary(const setter *s, const ckpt_arch_key *key, ckpt_error *err) {
-  double part = 0.25; /* as transformers' GPTNeoXConfig has it */
+  const double part = s->rope.part;
   uint64_t width = 0;
-  (void)rotary_part(s->config, &s->index->arena, &part);
   if (!ckpt_config_extent(s->config, key->config, &width) || !(part > 0 && part <= 1))
     return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "%g of a head of %llu cannot rotate", part,
                      (unsigned long long)width);
   return set_own_u32(s, key->gguf, (uint64_t)(part * (double)width), err);
 }
 
-static bool has_key_of(const setter *s, ckpt_key_kind kind) {
-  const ckpt_arch_key *key = s->arch->gguf->keys;
-  while (key->gguf != NULL && key->kind != kind) key++;
-  return key->gguf != NULL;
-}
-
-/* What the family's keys cannot say of rotary positions. */
-static ckpt_status check_rope(const setter *s, ckpt_error *err) {
-  ckpt_arena *arena = &s->index->arena;
-  const char *type = rope_type(s->config, arena);
-  double part = 1;
-  if (!has_key_of(s, CKPT_KEY_ROTARY) && rotary_part(s->config, arena, &part) && part != 1)
-    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL,
-                     "%g of a head rotates, and llama.cpp rotates a %s's whole heads", part, s->arch->name);
-  if (!has_key_of(s, CKPT_KEY_ROPE_SCALING) && type[0] != '\0' && strcmp(type, "default") != 0)
-    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL,
-                     "no key of a %s in GGUF says that rotary positions are scaled "
-                     "as '%.40s'",
-                     s->arch->name, type);
-  return CKPT_OK;
-}
-
-/* As torch computes it: each step rounded to f32. */
-static float llama3_factor(float frequency, float factor, float low, float high, float context) {
-  const float wavelength = (float)(2 * 3.14159265358979323846) / frequency;
-  if (wavelength < context / high) return 1;
-  if (wavelength > context / low) return factor;
-  const float smooth = (context / wavelength - low) / (high - low);
-  return 1 / ((1 - smooth) / factor + smooth);
-}
-
-ckpt_status ckpt_dialect_llama3_factors(float **out, uint64_t *n, const ckpt_config *config, ckpt_arena *arena,
-                                        ckpt_error *err) {
-  enum { MAX_HEAD = 1 << 20 };
-  uint64_t dim;
-  double base = 10000, factor = 8, low = 1, high = 4, context = 8192;
-  *out = NULL;
-  if (strcmp(rope_type(config, arena), "llama3") != 0) return CKPT_OK;
-  if (!rope_number(config, "rope_theta", arena, &base)) (void)ckpt_config_number(config, "rope_theta", &base);
-  (void)rope_number(config, "factor", arena, &factor);
-  (void)rope_number(config, "low_freq_factor", arena, &low);
-  (void)rope_number(config, "high_freq_factor", arena, &high);
-  if (!rope_number(config, "original_max_position_embeddings", arena, &context))
-    (void)ckpt_config_number(config, "original_max_position_embeddings", &context);
-  if (!ckpt_config_extent(config, "head_dim|hidden_size/num_attention_heads", &dim) || dim == 0 || dim > MAX_HEAD ||
-      dim % 2 != 0)
-    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "heads of an odd or unknown width have no rotary factors");
-  if (!(base > 0) || !(factor > 0) || !(low > 0) || !(high > low) || !(context > 0))
-    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL,
-                     "llama3 scaling by %g from %g to %g of %g positions, base %g, is none", factor, low, high, context,
-                     base);
-  *n = dim / 2;
-  float *factors = *out = ckpt_arena_array(arena, (size_t)*n, sizeof *factors);
-  CKPT_TRY_ALLOC(factors, err);
-  for (uint64_t i = 0; i < *n; i++) {
-    const float power = (float)pow(base, (double)((float)(2 * i) / (float)dim));
-    factors[i] = llama3_factor(1 / power, (float)factor, (float)low, (float)high, (float)context);
-  }
-  return CKPT_OK;
+/* llama.cpp takes 10000 by itself. */
+static ckpt_status set_base(const setter *s, const ckpt_arch_key *key, ckpt_error *err) {
+  const bool is_usual = key->kind == CKPT_KEY_THETA && s->rope.theta == 10000;
+  return is_usual ? CKPT_OK : set_own_f32(s, key->gguf, s->rope.theta, err);
 }
 
 /* ---- general ----------------------------------------------------------------------------------------------------- */
@@ -226,6 +140,28 @@ const char *ckpt_dialect_title(const char *path, ckpt_arena *arena) {
     }
     word += n_word + (word[n_word] == ' ');
   }
+  return out;
+}
+
+/* A text of GGUF is UTF-8: U+FFFD in the place of each byte that is part of no character. */
+static const char *as_utf8(const char *text, ckpt_arena *arena) {
+  static const char replacement[] = "\xef\xbf\xbd";
+  const size_t n = strlen(text);
+  size_t at = ckpt_utf8_length(text, n), n_out = at;
+  if (at == n) return text;
+  char *out = ckpt_arena_array(arena, n + 1, sizeof replacement - 1);
+  if (out == NULL) return NULL;
+  memcpy(out, text, at);
+  while (at < n) {
+    memcpy(out + n_out, replacement, sizeof replacement - 1);
+    n_out += sizeof replacement - 1;
+    at++;
+    const size_t n_whole = ckpt_utf8_length(text + at, n - at);
+    memcpy(out + n_out, text + at, n_whole);
+    n_out += n_whole;
+    at += n_whole;
+  }
+  out[n_out] = '\0';
   return out;
 }
 
@@ -306,6 +242,8 @@ static ckpt_status set_general(const setter *s, ckpt_error *err) {
   char label[32];
   const char *name = ckpt_dialect_title(s->config_of->path, &s->index->arena);
   CKPT_TRY_ALLOC(name, err);
+  name = as_utf8(name, &s->index->arena);
+  CKPT_TRY_ALLOC(name, err);
   CKPT_TRY(ckpt_index_set_metadata(s->index, CKPT_GGUF_ARCHITECTURE, s->arch->gguf->architecture, err));
   CKPT_TRY(ckpt_index_set_metadata(s->index, "general.type", "model", err));
   CKPT_TRY(set_sampling(s, err));
@@ -330,11 +268,8 @@ static bool is_null(const ckpt_config *config, const char *keys) {
 
 static ckpt_status set_number(const setter *s, const ckpt_arch_key *key, ckpt_error *err) {
   double number;
-  if (ckpt_dialect_number(s->config, key->config, &number)) {
-    const bool is_usual = key->kind == CKPT_KEY_THETA && number == 10000;
-    return is_usual ? CKPT_OK : set_own_f32(s, key->gguf, number, err);
-  }
-  if (key->kind == CKPT_KEY_F32 && is_null(s->config, key->config))
+  if (ckpt_dialect_number(s->config, key->config, &number)) return set_own_f32(s, key->gguf, number, err);
+  if (is_null(s->config, key->config))
     return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "%s is null, and llama.cpp takes a number of its own then",
                      key->config);
   return CKPT_OK;
@@ -348,6 +283,21 @@ static ckpt_status set_bool(const setter *s, const ckpt_arch_key *key, ckpt_erro
   return ckpt_gguf_set_scalar(s->index, full, CKPT_GGUF_BOOL, value, err);
 }
 
+/* Keys that a number is computed from: one that is no such number would leave its place to another, or to a default. */
+static ckpt_status check_whole(const setter *s, const char *keys, ckpt_error *err) {
+  char key[MAX_KEY], shown[64];
+  int64_t value;
+  for (; *keys != '\0'; keys += strspn(keys, "|*/")) {
+    const size_t n = strcspn(keys, "|*/");
+    snprintf(key, sizeof key, "%.*s", (int)n, keys);
+    keys += n;
+    if (!ckpt_config_has(s->config, key) || (ckpt_config_int(s->config, key, &value) && value > 0)) continue;
+    ckpt_config_show(s->config, key, shown, sizeof shown);
+    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "%s is %s, and has to be a whole number above 0", key, shown);
+  }
+  return CKPT_OK;
+}
+
 /* llama.cpp takes a window of its own where no key says one: without any it is as long as the context. */
 static ckpt_status set_window(const setter *s, const ckpt_arch_key *key, ckpt_error *err) {
   uint64_t n = 0;
@@ -358,6 +308,7 @@ static ckpt_status set_window(const setter *s, const ckpt_arch_key *key, ckpt_er
                        (int)strcspn(key->config, "|"), key->config);
     return set_own_u32(s, key->gguf, n, err);
   }
+  CKPT_TRY(check_whole(s, key->config, err));
   return ckpt_config_extent(s->config, key->config, &n) ? set_own_u32(s, key->gguf, n, err) : CKPT_OK;
 }
 
@@ -365,10 +316,12 @@ static ckpt_status set_key(const setter *s, const ckpt_arch_key *key, ckpt_error
   uint64_t whole;
   switch (key->kind) {
     case CKPT_KEY_U32:
+      CKPT_TRY(check_whole(s, key->config, err));
       return ckpt_config_extent(s->config, key->config, &whole) ? set_own_u32(s, key->gguf, whole, err) : CKPT_OK;
     case CKPT_KEY_WINDOW: return set_window(s, key, err);
-    case CKPT_KEY_F32:
-    case CKPT_KEY_THETA: return set_number(s, key, err);
+    case CKPT_KEY_F32: return set_number(s, key, err);
+    case CKPT_KEY_BASE:
+    case CKPT_KEY_THETA: return set_base(s, key, err);
     case CKPT_KEY_BOOL: return set_bool(s, key, err);
     case CKPT_KEY_ROTARY: return set_rotary(s, key, err);
     case CKPT_KEY_ROPE_SCALING: return set_scaling(s, err);
@@ -429,11 +382,22 @@ static bool has_implied(const setter *s, const char *key) {
          number == (double)value;
 }
 
+/* Whether a key beside the object of rotary positions says what counts. */
+static bool is_of_rope(const setter *s, const char *key) {
+  const ckpt_arch_rope *rope = &s->arch->rope;
+  double value;
+  if (rope->theta_key == NULL || !ckpt_config_number(s->config, key, &value)) return false;
+  const bool is_base = strcmp(key, "rope_theta") == 0 || strcmp(key, rope->theta_key) == 0;
+  const bool is_part = strcmp(key, "partial_rotary_factor") == 0 || strcmp(key, rope->part_key) == 0;
+  return (is_base && value == s->rope.theta) || (is_part && value == s->rope.part);
+}
+
 /* Whether a key says nothing: null, false, or what follows from another. */
 static bool is_idle(const setter *s, const char *key) {
   bool value;
   if (!ckpt_config_has(s->config, key) || (ckpt_config_bool(s->config, key, &value) && !value)) return true;
   if (strcmp(key, "layer_types") == 0) return has_usual_layers(s);
+  if (is_of_rope(s, key)) return true;
   if (has_implied(s, key)) return true;
   const ckpt_arch_needless_without *row = s->arch->gguf->needless_without;
   for (; row != NULL && row->config != NULL; row++)
@@ -441,14 +405,61 @@ static bool is_idle(const setter *s, const char *key) {
   return false;
 }
 
+/* Keys of rotary positions that do not count: those of the object that its type does not read, the other object, and a
+ * base beside the one that has it. */
+static ckpt_status list_rope_left(ckpt_name_list *left, const setter *s, ckpt_error *err) {
+  const ckpt_dialect_rope *rope = &s->rope;
+  const char *name;
+  if (s->arch->rope.theta_key == NULL) return CKPT_OK;
+  for (size_t i = 0; i < ckpt_config_count(s->config, rope->section); i++) {
+    const ckpt_config_kind kind = ckpt_config_kind_at(s->config, rope->section, i, &name);
+    if (name == NULL || kind == CKPT_CONFIG_NULL || ckpt_dialect_rope_reads(rope, name)) continue;
+    const char *full = ckpt_arena_printf(&s->index->arena, "%s.%s", rope->section, name);
+    CKPT_TRY_ALLOC(full, err);
+    ckpt_name_list_add(left, full);
+  }
+  if (strncmp(rope->section, "rope_scaling", sizeof "rope_scaling" - 1) == 0 &&
+      ckpt_config_count(s->config, "rope_parameters") != 0)
+    ckpt_name_list_add(left, "rope_parameters");
+  return CKPT_OK;
+}
+
 /* What GGUF has no place for is said, by name. */
 static ckpt_status note_left(const setter *s, ckpt_error *err) {
   ckpt_name_list left = {.n = 0};
   const char *key;
-  for (size_t i = 0; (key = ckpt_config_key(s->config, i)) != NULL; i++)
-    if (!has_place(s->arch->gguf, key) && !is_idle(s, key)) ckpt_name_list_add(&left, key);
+  for (size_t i = 0; (key = ckpt_config_key(s->config, i)) != NULL; i++) {
+    const bool is_base = s->arch->rope.theta_key != NULL && strcmp(key, s->arch->rope.theta_key) == 0;
+    if ((is_base || !has_place(s->arch->gguf, key)) && !is_idle(s, key)) ckpt_name_list_add(&left, key);
+  }
+  CKPT_TRY(list_rope_left(&left, s, err));
   if (left.n == 0) return CKPT_OK;
   return ckpt_index_note(s->index, false, err, "%zu key%s of config.json (%s)", left.n, ckpt_plural(left.n), left.text);
+}
+
+static ckpt_status check_experts(const setter *s, ckpt_error *err) {
+  static const char key[] = "num_experts_per_tok";
+  uint64_t n = 0, n_used = 0;
+  if (s->arch->n_experts == NULL || !ckpt_config_extent(s->config, s->arch->n_experts, &n) ||
+      !ckpt_config_extent(s->config, key, &n_used) || n_used <= n)
+    return CKPT_OK;
+  return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "%s is %llu, and %s %llu", key, (unsigned long long)n_used,
+                   s->arch->n_experts, (unsigned long long)n);
+}
+
+/* A number that llama.cpp works out, whatever the config says. */
+static ckpt_status check_implied(const setter *s, ckpt_error *err) {
+  const ckpt_arch_implied *one = s->arch->gguf->implied;
+  for (; one != NULL && one->config != NULL; one++) {
+    uint64_t value = 0;
+    double number;
+    if (ckpt_config_number(s->config, one->config, &number) && !has_implied(s, one->config) &&
+        ckpt_dialect_implied(s->arch, s->config, one->config, &value) != NULL)
+      return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL,
+                       "%s is %g, and llama.cpp computes a %s of these sizes with %llu", one->config, number,
+                       s->arch->name, (unsigned long long)value);
+  }
+  return CKPT_OK;
 }
 
 static ckpt_status set_tokenizer(const setter *s, ckpt_error *err) {
@@ -468,8 +479,10 @@ static ckpt_status set_tokenizer(const setter *s, ckpt_error *err) {
 
 ckpt_status ckpt_dialect_set_keys(ckpt_index *index, const ckpt_index *from, const ckpt_index *config_of,
                                   const ckpt_arch *arch, const ckpt_config *config, const char *pre, ckpt_error *err) {
-  const setter s = {index, from, config_of, arch, config, pre};
-  CKPT_TRY(check_rope(&s, err));
+  setter s = {index, from, config_of, arch, config, pre, {0}};
+  CKPT_TRY(ckpt_dialect_read_rope(&s.rope, arch, config, &index->arena, err));
+  CKPT_TRY(check_experts(&s, err));
+  CKPT_TRY(check_implied(&s, err));
   CKPT_TRY(set_general(&s, err));
   for (const ckpt_arch_key *key = arch->gguf->keys; key->gguf != NULL; key++) CKPT_TRY(set_key(&s, key, err));
   CKPT_TRY(ckpt_gguf_set_scalar(index, "general.quantization_version", CKPT_GGUF_U32, QUANTIZATION_VERSION, err));

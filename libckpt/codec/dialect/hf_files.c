@@ -34,9 +34,15 @@ static void put_bool(object *o, const char *key, bool value) { put(o, key, value
 /* The scalar of a GGUF key as JSON; false where there is none. */
 static bool put_meta(object *o, const ckpt_index *from, const char *gguf, const char *key) {
   const ckpt_meta *meta = ckpt_index_meta(from, gguf);
-  if (meta == NULL || meta->typed == NULL || meta->typed->type == CKPT_GGUF_ARRAY ||
-      meta->typed->type == CKPT_GGUF_STRING)
-    return false;
+  uint32_t of_all;
+  if (meta == NULL || meta->typed == NULL || meta->typed->type == CKPT_GGUF_STRING) return false;
+  if (meta->typed->type == CKPT_GGUF_ARRAY) { /* one for each layer */
+    char number[16];
+    if (!ckpt_gguf_array_u32(meta->typed, &of_all)) return false;
+    snprintf(number, sizeof number, "%u", of_all);
+    put(o, key, number);
+    return true;
+  }
   if ((meta->typed->type == CKPT_GGUF_F32 || meta->typed->type == CKPT_GGUF_F64) &&
       !isfinite(ckpt_c_strtod(meta->value, NULL)))
     return false; /* JSON has no such number */
@@ -78,17 +84,37 @@ static double number_of(const ckpt_index *from, const ckpt_arch *arch, const cha
   char full[2 * MAX_KEY];
   snprintf(full, sizeof full, "%s.%s", arch->gguf->architecture, key);
   const ckpt_meta *meta = ckpt_index_meta(from, full);
-  return meta == NULL || meta->typed == NULL ? otherwise : ckpt_c_strtod(meta->value, NULL);
+  uint32_t of_all;
+  if (meta == NULL || meta->typed == NULL) return otherwise;
+  return ckpt_gguf_array_u32(meta->typed, &of_all) ? of_all : ckpt_c_strtod(meta->value, NULL);
 }
 
-/* The part of a head that rotates. */
+/* The part of a head that rotates; all of it where no key says. */
 static void put_rotary(object *o, const ckpt_index *from, const ckpt_arch *arch, const ckpt_arch_key *row) {
   char text[40];
-  const double n = number_of(from, arch, row->gguf, 0), width = number_of(from, arch, "embedding_length", 0),
+  const double width = number_of(from, arch, "embedding_length", 0),
                n_heads = number_of(from, arch, "attention.head_count", 0);
-  if (!(n > 0) || !(width > 0) || !(n_heads > 0)) return;
-  ckpt_c_snprintf(text, sizeof text, "%.17g", n / (width / n_heads));
-  put(o, "rotary_pct", text);
+  if (!(width > 0) || !(n_heads > 0)) return;
+  const double n = number_of(from, arch, row->gguf, width / n_heads);
+  if (!(n > 0)) return;
+  const double part = n / (width / n_heads);
+  ckpt_c_snprintf(text, sizeof text, part == 1 ? "%.1f" : "%.17g", part);
+  put(o, arch->rope.part_key, text);
+}
+
+/* What llama.cpp takes of a key that is not there, where the class would take something else. */
+static void put_absent(object *o, const ckpt_index *from, const ckpt_arch *arch) {
+  char text[24];
+  for (const ckpt_arch_key *row = arch->gguf->keys; row->gguf != NULL; row++) {
+    char key[MAX_KEY];
+    first_key(key, row->config);
+    const bool is_base = row->kind == CKPT_KEY_BASE || row->kind == CKPT_KEY_THETA;
+    if (has(o, key)) continue;
+    if (is_base && arch->rope.theta != 10000) put(o, key, "10000.0");
+    if (strcmp(row->gguf, "attention.head_count_kv") != 0) continue;
+    snprintf(text, sizeof text, "%.0f", number_of(from, arch, "attention.head_count", 0));
+    put(o, key, text);
+  }
 }
 
 static void put_keys(object *o, const ckpt_index *from, const ckpt_arch *arch) {
@@ -104,32 +130,68 @@ static void put_keys(object *o, const ckpt_index *from, const ckpt_arch *arch) {
   }
 }
 
-/* linear and yarn, as their keys say. */
-static void put_scaling(object *o, const ckpt_index *from, const ckpt_arch *arch) {
+/* Keys of rope.scaling and config.json's beside its type and factor. */
+static const struct {
+  const char *gguf, *config;
+  bool is_of_linear;
+} scaling_keys[] = {{"original_context_length", "original_max_position_embeddings", true},
+                    {"yarn_ext_factor", "extrapolation_factor", false},
+                    {"yarn_attn_factor", "attention_factor", false},
+                    {"yarn_beta_fast", "beta_fast", false},
+                    {"yarn_beta_slow", "beta_slow", false}};
+
+/* "linear", as llama.cpp takes a factor without a type, or "yarn"; NULL: none that config.json says. */
+static const char *scaling_of(const ckpt_index *from, const ckpt_arch *arch) {
   char full[MAX_KEY];
+  bool is_said = false;
+  for (const ckpt_arch_key *row = arch->gguf->keys; row->gguf != NULL; row++)
+    is_said = is_said || row->kind == CKPT_KEY_ROPE_SCALING;
   snprintf(full, sizeof full, "%s.rope.scaling.type", arch->gguf->architecture);
   const ckpt_meta *type = ckpt_index_meta(from, full);
-  if (type == NULL || type->typed != NULL || (strcmp(type->value, "linear") != 0 && strcmp(type->value, "yarn") != 0))
-    return;
-  static const struct {
-    const char *gguf, *config;
-  } more[] = {{"original_context_length", "original_max_position_embeddings"},
-              {"yarn_ext_factor", "extrapolation_factor"},
-              {"yarn_attn_factor", "attention_factor"},
-              {"yarn_beta_fast", "beta_fast"},
-              {"yarn_beta_slow", "beta_slow"}};
+  if (!is_said || (type != NULL && type->typed != NULL)) return NULL;
+  if (type == NULL) return number_of(from, arch, "rope.scaling.factor", 0) > 0 ? "linear" : NULL;
+  return strcmp(type->value, "linear") == 0 || strcmp(type->value, "yarn") == 0 ? type->value : NULL;
+}
+
+/* Whether a key of rope.scaling is in config.json, or says that there is nothing. */
+static bool is_scaling_put(const ckpt_index *from, const ckpt_arch *arch, const char *key) {
+  const char *type = scaling_of(from, arch);
+  if (strcmp(key, "type") == 0) {
+    char full[MAX_KEY];
+    snprintf(full, sizeof full, "%s.rope.scaling.type", arch->gguf->architecture);
+    const ckpt_meta *meta = ckpt_index_meta(from, full);
+    return type != NULL || (meta != NULL && meta->typed == NULL && strcmp(meta->value, "none") == 0);
+  }
+  if (type == NULL) return false;
+  for (size_t i = 0; i < sizeof scaling_keys / sizeof *scaling_keys; i++)
+    if (strcmp(key, scaling_keys[i].gguf) == 0) return true;
+  return strcmp(key, "factor") == 0;
+}
+
+/* linear and yarn, as their keys say. */
+static void put_scaling(object *o, const ckpt_index *from, const ckpt_arch *arch) {
+  const char *type = scaling_of(from, arch);
+  if (type == NULL) return;
   char text[512];
-  size_t n = (size_t)ckpt_c_snprintf(text, sizeof text, "{\"rope_type\": \"%s\", \"factor\": %.9g", type->value,
+  size_t n = (size_t)ckpt_c_snprintf(text, sizeof text, "{\"rope_type\": \"%s\", \"factor\": %.9g", type,
                                      number_of(from, arch, "rope.scaling.factor", 1));
-  for (size_t i = 0; i < sizeof more / sizeof *more; i++) {
+  for (size_t i = 0; i < sizeof scaling_keys / sizeof *scaling_keys; i++) {
     char key[64];
-    snprintf(key, sizeof key, "rope.scaling.%s", more[i].gguf);
+    snprintf(key, sizeof key, "rope.scaling.%s", scaling_keys[i].gguf);
     const double value = number_of(from, arch, key, NAN);
-    if (value == value)
-      n += (size_t)ckpt_c_snprintf(text + n, sizeof text - n, ", \"%s\": %.9g", more[i].config, value);
+    if (isfinite(value))
+      n += (size_t)ckpt_c_snprintf(text + n, sizeof text - n, ", \"%s\": %.9g", scaling_keys[i].config, value);
   }
   ckpt_c_snprintf(text + n, sizeof text - n, "}");
   put(o, "rope_scaling", text);
+}
+
+/* Whether numbers are the same but for what torch's powf, which is not rounded correctly, makes of them. */
+static bool is_near(const float *a, const float *b, uint64_t n) {
+  const float few = 8 * 0x1p-24F;
+  for (uint64_t i = 0; i < n; i++)
+    if (!(fabsf(a[i] - b[i]) <= few * fabsf(b[i]))) return false;
+  return true;
 }
 
 /* Llama 3.1's scaling is a tensor in GGUF: the numbers of those that give this tensor, or nothing and a loss. */
@@ -138,6 +200,10 @@ static ckpt_status put_llama3(object *o, const ckpt_index *from, const ckpt_arch
   static const double contexts[] = {8192, 4096, 2048, 1024, 512, 256, 128, 64, 32, 16384, 32768};
   const ckpt_tensor *tensor = ckpt_index_find(from, "rope_freqs.weight");
   if (tensor == NULL) return CKPT_OK;
+  if (scaling_of(from, arch) != NULL)
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, ckpt_index_file_of(from, tensor), tensor->name,
+                     "scales rotary positions, and so does %s.rope.scaling (%s): config.json says one of them",
+                     arch->gguf->architecture, scaling_of(from, arch));
   const double width =
       number_of(from, arch, "rope.dimension_count",
                 number_of(from, arch, "embedding_length", 0) / number_of(from, arch, "attention.head_count", 1));
@@ -163,10 +229,10 @@ static ckpt_status put_llama3(object *o, const ckpt_index *from, const ckpt_arch
                     (unsigned long long)tensor->n_elements * 2, number_of(from, arch, "rope.freq_base", 10000),
                     scaling);
     CKPT_TRY(ckpt_config_parse(&config, text, strlen(text), NULL, err));
-    ckpt_status status = ckpt_dialect_llama3_factors(&made, &n, config, o->arena, err);
+    ckpt_status status = ckpt_dialect_llama3_factors(&made, &n, arch, config, o->arena, err);
     ckpt_config_free(config);
     CKPT_TRY(status);
-    if (n != tensor->n_elements || memcmp(made, stored, (size_t)tensor->n_bytes) != 0) continue;
+    if (n != tensor->n_elements || !is_near(made, stored, n)) continue;
     put(o, "rope_scaling", scaling);
     return CKPT_OK;
   }
@@ -233,7 +299,7 @@ ckpt_status ckpt_dialect_gguf_numbers(ckpt_config **out, const ckpt_index *index
 /* Numbers that JSON does not have: config.json lacks them then. */
 static ckpt_status lose_infinite(const ckpt_index *from, const ckpt_arch *arch, ckpt_losses *losses, ckpt_error *err) {
   for (const ckpt_arch_key *row = arch->gguf->keys; row->gguf != NULL; row++) {
-    if (row->kind != CKPT_KEY_F32 && row->kind != CKPT_KEY_THETA) continue;
+    if (row->kind != CKPT_KEY_F32 && row->kind != CKPT_KEY_BASE && row->kind != CKPT_KEY_THETA) continue;
     const double value = number_of(from, arch, row->gguf, 0);
     if (!isfinite(value))
       CKPT_TRY(
@@ -250,6 +316,7 @@ static ckpt_status print_config(const char **out, const ckpt_index *from, const 
   put(&o, "architectures", class);
   put_text(&o, "model_type", arch->model_types[0]);
   put_keys(&o, from, arch);
+  put_absent(&o, from, arch);
   CKPT_TRY(lose_infinite(from, arch, losses, err));
   put_vocabulary(&o, from, arch);
   CKPT_TRY(put_implied(&o, arch, err));
@@ -266,6 +333,7 @@ static ckpt_status print_config(const char **out, const ckpt_index *from, const 
   put_text(&o, "torch_dtype", "float32"); /* what was written takes its place */
   for (const ckpt_arch_constant *one = arch->gguf->constants; one != NULL && one->config != NULL; one++) {
     char value[MAX_KEY];
+    if (one->is_default) continue;
     first_key(value, one->values);
     put(&o, one->config, value);
   }
@@ -292,7 +360,7 @@ static ckpt_status add_file(ckpt_index *into, const char *name, const char *text
 
 /* Keys that follow from the weights or from how the file was written, and those of the tokenizer, whose files say more.
  */
-static bool is_implied(const char *key, const ckpt_arch *arch) {
+static bool is_implied(const char *key, const ckpt_index *from, const ckpt_arch *arch) {
   static const char *const general[] = {CKPT_GGUF_ARCHITECTURE, "general.type",      "general.file_type",
                                         "general.size_label",   CKPT_GGUF_ALIGNMENT, "general.quantization_version"};
   const size_t n = strlen(arch->gguf->architecture);
@@ -304,20 +372,55 @@ static bool is_implied(const char *key, const ckpt_arch *arch) {
         strcmp(key + sizeof "general.sampling." - 1, row->gguf) == 0)
       return true;
   if (strncmp(key, arch->gguf->architecture, n) != 0 || key[n] != '.') return false;
-  if (strncmp(key + n, ".rope.scaling.", sizeof ".rope.scaling." - 1) == 0) return true;
+  static const char scaling[] = ".rope.scaling.";
+  if (strncmp(key + n, scaling, sizeof scaling - 1) == 0)
+    return is_scaling_put(from, arch, key + n + sizeof scaling - 1);
   for (const ckpt_arch_key *row = arch->gguf->keys; row->gguf != NULL; row++)
     if (strcmp(row->gguf, key + n + 1) == 0) return true;
   return false;
 }
 
 /* Metadata has become files; of what none of them has a place for the names are said. */
-static ckpt_status drop_metadata(ckpt_index *into, const ckpt_arch *arch, ckpt_losses *losses, ckpt_error *err) {
+static ckpt_status drop_metadata(ckpt_index *into, const ckpt_index *from, const ckpt_arch *arch, ckpt_losses *losses,
+                                 ckpt_error *err) {
   ckpt_name_list left = {.n = 0};
   for (uint32_t i = 0; i < into->n_metadata; i++)
-    if (!is_implied(into->metadata[i].key, arch)) ckpt_name_list_add(&left, into->metadata[i].key);
+    if (!is_implied(into->metadata[i].key, from, arch)) ckpt_name_list_add(&left, into->metadata[i].key);
   into->n_metadata = 0;
   if (left.n == 0) return CKPT_OK;
   return ckpt_losses_add(losses, err, "%zu key%s of GGUF's metadata (%s)", left.n, ckpt_plural(left.n), left.text);
+}
+
+/* Of tensors that depend on a key of config.json, as biases do, a class has all or none. */
+static ckpt_status check_flag(const ckpt_index *gguf, const ckpt_arch *arch, const ckpt_arch_flag *flag,
+                              ckpt_arena *arena, ckpt_error *err) {
+  const ckpt_tensor *there = NULL;
+  const char *missing = NULL;
+  uint32_t n_layers = 0;
+  (void)ckpt_dialect_gguf_u32(gguf, arch, "block_count", &n_layers);
+  for (const ckpt_arch_shape *shape = arch->shapes; shape->hf != NULL; shape++) {
+    uint64_t numbers[2] = {0};
+    if (shape->when == NULL || strcmp(shape->when, flag->config) != 0) continue;
+    const ckpt_arch_name *row = arch->names;
+    while (row->hf != NULL && strcmp(row->hf, shape->hf) != 0) row++;
+    for (; row->hf != NULL && numbers[0] < n_layers; numbers[0]++) {
+      const char *name = ckpt_arch_fill(row->gguf == NULL ? row->hf : row->gguf, numbers, arena);
+      CKPT_TRY_ALLOC(name, err);
+      const ckpt_tensor *tensor = ckpt_index_find(gguf, name);
+      if (tensor == NULL && missing == NULL) missing = name;
+      if (tensor != NULL && there == NULL) there = tensor;
+    }
+  }
+  if (there == NULL || missing == NULL) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EUNSUPPORTED, ckpt_index_file_of(gguf, there), there->name,
+                   "is there, and %s is not: with %s in config.json a %s has both, without it neither", missing,
+                   flag->config, arch->name);
+}
+
+static ckpt_status check_flags(const ckpt_index *gguf, const ckpt_arch *arch, ckpt_arena *arena, ckpt_error *err) {
+  for (const ckpt_arch_flag *flag = arch->gguf->flags; flag != NULL && flag->config != NULL; flag++)
+    CKPT_TRY(check_flag(gguf, arch, flag, arena, err));
+  return CKPT_OK;
 }
 
 /* Whether the config is that of these tensors: whoever opens the folder would go by it. */
@@ -361,13 +464,14 @@ ckpt_status ckpt_dialect_hf_files(ckpt_index *into, const ckpt_index *model, ckp
   const ckpt_arch *arch = gguf == NULL ? NULL : ckpt_dialect_of_gguf(gguf);
   const char *config = NULL, *generation;
   if (arch == NULL) return CKPT_OK;
+  CKPT_TRY(check_flags(gguf, arch, &into->arena, err));
   CKPT_TRY(print_config(&config, gguf, arch, &into->arena, losses, err));
   CKPT_TRY(check_shapes(model, arch, config, err));
   CKPT_TRY(check_vocabulary(gguf, arch, err));
   CKPT_TRY(print_generation(&generation, gguf, &into->arena, err));
   CKPT_TRY(add_file(into, "config.json", config, err));
   if (generation != NULL) CKPT_TRY(add_file(into, "generation_config.json", generation, err));
-  CKPT_TRY(drop_metadata(into, arch, losses, err));
+  CKPT_TRY(drop_metadata(into, gguf, arch, losses, err));
   if (ckpt_dialect_tokenizers == NULL || ckpt_dialect_tokenizers->to_files == NULL) return CKPT_OK;
   const char *tokenizer = NULL, *settings = NULL;
   ckpt_error why = {0};

@@ -170,6 +170,12 @@ static ckpt_status add_joined(maker *m, const ckpt_arch_joined *joined, const ck
 
 /* ---- tensors ----------------------------------------------------------------------------------------------------- */
 
+/* Whether the config has the tensors of a row. */
+static bool is_wanted(const maker *m, const ckpt_arch_name *row) {
+  const ckpt_arch_shape *shape = ckpt_arch_shape_of(m->arch, row->hf);
+  return shape == NULL || ckpt_arch_is_wanted(shape, m->config);
+}
+
 static ckpt_status add_tensor(maker *m, const ckpt_tensor *tensor, ckpt_error *err) {
   uint64_t numbers[2] = {0};
   const ckpt_arch_name *row = ckpt_arch_match(m->arch, tensor->name, numbers);
@@ -179,7 +185,8 @@ static ckpt_status add_tensor(maker *m, const ckpt_tensor *tensor, ckpt_error *e
     return refuse_extra(m, tensor, err);
   if (row == NULL) return add_joined(m, joined, tensor, numbers[0], err);
   if ((row->notes & CKPT_NAME_COPY) != 0 && !is_tied_copy(m, row)) return refuse_extra(m, tensor, err);
-  if (row->gguf == NULL || repeats_tied(m, tensor))
+  if (!is_wanted(m, row)) return refuse_extra(m, tensor, err);
+  if (row->gguf == NULL || (repeats_tied(m, tensor) && !m->arch->gguf->needs_head))
     return CKPT_OK; /* computed anew by whoever runs the model, or the copy of another */
   const bool is_stacked = ckpt_dialect_is_stacked(row);
   if (is_stacked && numbers[1] >= m->sizes.n_experts) return refuse_extra(m, tensor, err);
@@ -200,16 +207,23 @@ static ckpt_status add_made(maker *m, const ckpt_arch_made *made, ckpt_error *er
   uint64_t n;
   ckpt_expr *x;
   if (made->kind != CKPT_MADE_LLAMA3_FACTORS) return CKPT_OK;
-  CKPT_TRY(ckpt_dialect_llama3_factors(&factors, &n, m->config, &m->index->arena, err));
+  CKPT_TRY(ckpt_dialect_llama3_factors(&factors, &n, m->arch, m->config, &m->index->arena, err));
   if (factors == NULL) return CKPT_OK;
   CKPT_TRY(ckpt_expr_memory_in(&x, &m->index->arena, CKPT_F32, 1, &n, factors, err));
   return add(m, made->gguf, x, CKPT_ROLE_PARAMETER, err);
 }
 
-/* Whether a parameter that the row has may be absent: one of a tie, or one that only some models have. */
+/* Whether a parameter that the row has may be absent: one of a tie, or one that the config does not have. */
 static bool may_lack(const maker *m, const ckpt_arch_name *row) {
-  return row->role != CKPT_ROLE_PARAMETER || (row->notes & CKPT_NAME_OPTIONAL) != 0 || row->gguf == NULL ||
-         is_tied_copy(m, row);
+  if (row->role != CKPT_ROLE_PARAMETER || row->gguf == NULL) return true;
+  if (is_tied_copy(m, row)) return !m->arch->gguf->needs_head;
+  return (row->notes & CKPT_NAME_OPTIONAL) != 0 && !is_wanted(m, row);
+}
+
+static ckpt_status refuse_tied(const maker *m, const char *name, ckpt_error *err) {
+  return ckpt_fail(err, CKPT_EUNSUPPORTED, m->from->path, name,
+                   "is the embedding (tie_word_embeddings), and llama.cpp loads no %s without a head of its own",
+                   m->arch->name);
 }
 
 static ckpt_status check_all_there(const maker *m, ckpt_error *err) {
@@ -218,9 +232,11 @@ static ckpt_status check_all_there(const maker *m, ckpt_error *err) {
     for (uint64_t i = 0; i < n && !may_lack(m, row); i++) { /* of a stack the first: the others were taken with it */
       const char *name = ckpt_arch_fill(row->hf, (uint64_t[2]){i, 0}, &m->index->arena);
       CKPT_TRY_ALLOC(name, err);
-      if (ckpt_index_find(m->from, name) != NULL) continue;
+      const ckpt_tensor *found = ckpt_index_find(m->from, name); /* of a tie it may be the other, by this name */
+      if (found != NULL && (!is_tied_copy(m, row) || strcmp(found->name, name) == 0)) continue;
       const char *joined = ckpt_arch_joined_name(m->arch, row->hf, (uint64_t[2]){i, 0}, &m->index->arena);
-      if (joined == NULL || ckpt_index_find(m->from, joined) == NULL) return refuse_missing(m, name, err);
+      if (joined != NULL && found == NULL && ckpt_index_find(m->from, joined) != NULL) continue;
+      return is_tied_copy(m, row) ? refuse_tied(m, name, err) : refuse_missing(m, name, err);
     }
   }
   return CKPT_OK;
@@ -255,14 +271,24 @@ static ckpt_status add_all(maker *m, ckpt_error *err) {
 
 /* ---- the whole --------------------------------------------------------------------------------------------------- */
 
+/* Whether the converter looks at a before b: files go by their names, and so do the tensors of a safetensors file; in a
+ * pickle they stand as they were saved. */
+static bool is_before(const ckpt_index *from, const ckpt_tensor *a, const ckpt_tensor *b) {
+  const char *file_a = ckpt_index_file_of(from, a), *file_b = ckpt_index_file_of(from, b);
+  const int by_file = file_a == NULL || file_b == NULL ? 0 : strcmp(file_a, file_b);
+  if (by_file != 0) return by_file < 0;
+  return file_a != NULL && ckpt_text_ends(file_a, ".safetensors") && strcmp(a->name, b->name) < 0;
+}
+
 ckpt_dtype ckpt_dialect_auto(const ckpt_index *from) {
+  const ckpt_tensor *first = NULL;
   for (uint32_t i = 0; i < from->n_tensors; i++) {
     const ckpt_tensor *tensor = &from->tensors[i];
     if (ckpt_role_is_model((ckpt_role)tensor->role) && tensor->rank >= 2 &&
-        (tensor->dtype == CKPT_BF16 || tensor->dtype == CKPT_F16))
-      return (ckpt_dtype)tensor->dtype;
+        (tensor->dtype == CKPT_BF16 || tensor->dtype == CKPT_F16) && (first == NULL || is_before(from, tensor, first)))
+      first = tensor;
   }
-  return CKPT_F16;
+  return first == NULL ? CKPT_F16 : (ckpt_dtype)first->dtype;
 }
 
 static ckpt_status refuse_unknown(const ckpt_index *from, ckpt_error *err) {
@@ -321,12 +347,29 @@ static ckpt_status read_numbers(maker *m, ckpt_error *err) {
   return check_constants(m, err);
 }
 
+/* What the class has where its config says nothing. */
+static ckpt_status add_defaults(ckpt_config *config, const ckpt_arch *arch, ckpt_error *err) {
+  const char *type = arch->model_types[0];
+  (void)ckpt_config_text(config, "model_type", &type);
+  const ckpt_arch_default *one = arch->gguf->defaults;
+  for (; one != NULL && one->config != NULL; one++)
+    if ((one->model_type == NULL || strcmp(one->model_type, type) == 0) &&
+        ckpt_config_kind_of(config, one->config) == CKPT_CONFIG_ABSENT)
+      CKPT_TRY(ckpt_config_put(config, one->config, one->value, err));
+  return CKPT_OK;
+}
+
 /* The config of a model of a family that GGUF has. */
 static ckpt_status open_config(ckpt_config **out, const ckpt_arch *arch, const ckpt_index *from,
                                const ckpt_index *config_of, ckpt_error *err) {
   const ckpt_side_file *side = ckpt_index_side_file(config_of, "config.json");
   if (arch == NULL || arch->gguf == NULL || side == NULL || side->text == NULL) return refuse_unknown(from, err);
-  return ckpt_config_parse(out, side->text, side->n_bytes, ckpt_index_side_path(config_of, side), err);
+  CKPT_TRY(ckpt_config_parse(out, side->text, side->n_bytes, ckpt_index_side_path(config_of, side), err));
+  const ckpt_status status = add_defaults(*out, arch, err);
+  if (status == CKPT_OK) return CKPT_OK;
+  ckpt_config_free(*out);
+  *out = NULL;
+  return status;
 }
 
 ckpt_status ckpt_dialect_of_model(const ckpt_arch **arch, ckpt_dialect_sizes *sizes, const ckpt_index *model,

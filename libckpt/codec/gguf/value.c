@@ -140,6 +140,32 @@ ckpt_status ckpt_gguf_value_read(const ckpt_value *value, uint64_t at, void *dst
   return CKPT_OK;
 }
 
+/* Whether the elements from byte HEAD on are all as the first of them, of n bytes. */
+static bool is_uniform(const ckpt_value *array, uint64_t head, uint32_t n, const uint8_t *first) {
+  uint8_t window[4096];
+  const size_t n_window = sizeof window / n * n;
+  for (uint64_t at = head; at < array->n_bytes; at += n_window) {
+    const size_t n_read = array->n_bytes - at < n_window ? (size_t)(array->n_bytes - at) : n_window;
+    if (ckpt_gguf_value_read(array, at, window, n_read, NULL) != CKPT_OK) return false;
+    for (size_t i = 0; i < n_read; i += n)
+      if (memcmp(window + i, first, n) != 0) return false;
+  }
+  return true;
+}
+
+bool ckpt_gguf_array_u32(const ckpt_value *value, uint32_t *out) {
+  enum { HEAD_BYTES = 12, MAX_ARRAY = 1 << 16 };
+  uint8_t head[HEAD_BYTES], first[8];
+  if (value->type != CKPT_GGUF_ARRAY || (value->bytes == NULL && value->source == NULL)) return false;
+  if (value->n_bytes <= HEAD_BYTES || value->n_bytes > MAX_ARRAY) return false;
+  if (ckpt_gguf_value_read(value, 0, head, sizeof head, NULL) != CKPT_OK) return false;
+  const ckpt_value one = {.type = ckpt_le32(head), .bytes = first};
+  const uint32_t n = ckpt_gguf_type_bytes(one.type);
+  if (n == 0 || (value->n_bytes - HEAD_BYTES) % n != 0) return false;
+  if (ckpt_gguf_value_read(value, HEAD_BYTES, first, n, NULL) != CKPT_OK) return false;
+  return ckpt_gguf_value_u32(&one, out) && is_uniform(value, HEAD_BYTES, n, first);
+}
+
 ckpt_status ckpt_gguf_value_same(bool *out, const ckpt_value *a, const ckpt_value *b, ckpt_error *err) {
   uint8_t of_a[8192], of_b[sizeof of_a];
   *out = a->type == b->type && a->n_bytes == b->n_bytes;

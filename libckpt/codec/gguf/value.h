@@ -49,6 +49,10 @@ void ckpt_gguf_scalar_text(uint32_t type, const uint8_t *bytes, char out[CKPT_GG
 /* The unsigned value of a scalar of 1 to 4 bytes, as its type has it; false for other types and negative values. */
 bool ckpt_gguf_value_u32(const ckpt_value *value, uint32_t *out);
 
+/* The number that every element of an array of such numbers is, as llama.cpp has a value for each layer. False for
+ * other values, for an empty array, one of more than 64 KiB, and one that cannot be read. */
+bool ckpt_gguf_array_u32(const ckpt_value *value, uint32_t *out);
+
 /* How many elements an array has; *out is 0 for a value of another type. */
 ckpt_status ckpt_gguf_array_count(uint64_t *out, const ckpt_index *index, const ckpt_value *value, ckpt_error *err);
 

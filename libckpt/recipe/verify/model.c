@@ -65,23 +65,6 @@ static const char *prefix_of(const checker *c) { return c->model == NULL ? c->ar
 
 static bool is_bare(const checker *c) { return c->model != NULL && c->model->head == NULL; }
 
-/* Whether the config has the tensors of a row: see ckpt_arch_shape. What is no boolean is told of elsewhere. */
-static bool is_wanted(const checker *c, const ckpt_arch_shape *row) {
-  for (const char *at = row->when; at != NULL && *at != '\0'; at += *at == '&') {
-    char key[64];
-    bool is_negated = *at == '!', value;
-    at += is_negated;
-    value = *at == '+';
-    at += value;
-    const size_t n = strcspn(at, "&");
-    snprintf(key, sizeof key, "%.*s", (int)n, at);
-    (void)ckpt_config_bool(c->config, key, &value);
-    if (value == is_negated) return false;
-    at += n;
-  }
-  return true;
-}
-
 /* The row of a name among rows of which `n_less` bytes of each pattern do not count; those that the config has first.
  */
 static const ckpt_arch_shape *match(const checker *c, const ckpt_arch_shape *rows, size_t n_less, const char *name,
@@ -91,8 +74,8 @@ static const ckpt_arch_shape *match(const checker *c, const ckpt_arch_shape *row
   for (; rows != NULL && rows->hf != NULL; rows++) {
     const bool has_prefix = strncmp(rows->hf, c->arch->base_prefix, strlen(c->arch->base_prefix)) == 0;
     if ((n_less != 0 && !has_prefix) || !ckpt_arch_matches(rows->hf + n_less, name, of_row)) continue;
-    if (found == NULL || is_wanted(c, rows)) memcpy(numbers, of_row, sizeof of_row), found = rows;
-    if (is_wanted(c, rows)) break;
+    if (found == NULL || ckpt_arch_is_wanted(rows, c->config)) memcpy(numbers, of_row, sizeof of_row), found = rows;
+    if (ckpt_arch_is_wanted(rows, c->config)) break;
   }
   return found;
 }
@@ -303,7 +286,7 @@ static ckpt_status check_name(checker *c, const ckpt_tensor *tensor, const char 
   if (is_of_expert(row) && c->n_experts != 0 && numbers[1] >= c->n_experts)
     return ckpt_findings_add(c->findings, err, CKPT_PROBLEM, file, name, "of expert %llu, but config.json says %s %llu",
                              (ull)numbers[1], c->arch->n_experts, (ull)c->n_experts);
-  if (is_known && !is_wanted(c, row)) {
+  if (is_known && !ckpt_arch_is_wanted(row, c->config)) {
     if (is_passed(c, name)) return CKPT_OK;
     return ckpt_findings_add(c->findings, err, CKPT_PROBLEM, file, name, "unexpected: config.json says otherwise (%s)",
                              row->when + strspn(row->when, "!+"));
@@ -440,7 +423,7 @@ static ckpt_status check_missing(checker *c, ckpt_error *err) {
   char name[MAX_NAME];
   for (size_t part = 0; part < 2; part++)
     for (const ckpt_arch_shape *row = c->parts[part]; row != NULL && row->hf != NULL; row++) {
-      if (!is_wanted(c, row) || is_left_out(c, row)) continue;
+      if (!ckpt_arch_is_wanted(row, c->config) || is_left_out(c, row)) continue;
       if (strchr(row->hf, '#') != NULL) {
         CKPT_TRY(check_layers(c, row, part == 0, err));
         continue;

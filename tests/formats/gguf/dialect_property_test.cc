@@ -25,7 +25,8 @@ class Model {
       gpt_neox();
     else
       decoder(family);
-    set("tie_word_embeddings", (arch_->name == std::string("gemma2") || chance(2)) ? "true" : "false");
+    const bool may_tie = !arch_->gguf->needs_head && chance(2);
+    set("tie_word_embeddings", arch_->name == std::string("gemma2") || may_tie ? "true" : "false");
     make_tensors();
   }
   ~Model() { ckpt_config_free(config_); }
@@ -106,7 +107,7 @@ class Model {
     if (family == "llama") {
       set("attention_bias", chance(2) ? "true" : "false"), set("mlp_bias", chance(2) ? "true" : "false");
     } else if (family == "qwen3") {
-      set("attention_bias", chance(2) ? "true" : "false");
+      set("attention_bias", "false");  // llama.cpp loads no bias of its attention's output
     } else if (family == "mixtral") {
       set("num_local_experts", 1 + below(4)), set("num_experts_per_tok", 1);
     } else if (is_gemma) {

@@ -65,6 +65,8 @@ TEST(ModelConfig, TypesAreRefusedByKey) {
       {llama + R"(, "rope_parameters": 5)", "rope_parameters is 5, which cannot be (an object)"},
       {llama + R"(, "rope_parameters": ["llama3"])", "rope_parameters is [\"llama3\"], which cannot be (an object)"},
       {llama + R"(, "rope_scaling": "llama3")", "rope_scaling is \"llama3\", which cannot be (an object)"},
+      {llama + R"(, "rope_parameters": {"rope_type": "default"}, "rope_scaling": {"factor": 2, "rope_type": 3})",
+       "rope_scaling.rope_type is 3, which cannot be (a text)"},
       {llama + R"(, "rope_parameters": {"rope_type": 3})", "rope_parameters.rope_type is 3, which cannot be (a text)"},
       {llama + R"(, "rope_scaling": {"type": ["x"]})", "rope_scaling.type is [\"x\"], which cannot be (a text)"},
       {llama + R"(, "hidden_act": 7)", "hidden_act is 7, which cannot be (a text)"},
