@@ -10,55 +10,85 @@
 #include "libckpt/base/grow.h"
 #include "libckpt/base/text.h"
 #include "libckpt/index/arch.h"
+#include "libckpt/index/ties.h"
 #include "libckpt/recipe/adapter/changes.h"
+#include "libckpt/recipe/adapter/tied_classes.h"
 
-/* ---- heads that are not stored ----------------------------------------------------------------------------------- */
+/* ---- names that are not stored ----------------------------------------------------------------------------------- */
 
-/* The one matrix of the base that is an input embedding by its name; NULL: none, or several. */
-static const ckpt_tensor *find_embedding(const ckpt_index *base) {
-  static const char *const leaves[] = {"embed_tokens.weight",   "wte.weight",      "word_embeddings.weight",
-                                       "tok_embeddings.weight", "embed_in.weight", "shared.weight"};
+/* The one matrix of the base whose name ends so; NULL: none, or several. */
+static const ckpt_tensor *find_ending(const ckpt_index *base, const char *ending) {
   const ckpt_tensor *found = NULL;
-  for (uint32_t i = 0; i < base->n_tensors; i++)
-    for (size_t k = 0; k < sizeof leaves / sizeof *leaves; k++) {
-      const ckpt_tensor *tensor = &base->tensors[i];
-      if (tensor->rank != 2 || !ckpt_adapter_ends_with(tensor->name, leaves[k])) continue;
-      if (found != NULL) return NULL;
-      found = tensor;
-    }
+  for (uint32_t i = 0; i < base->n_tensors; i++) {
+    const ckpt_tensor *tensor = &base->tensors[i];
+    if (tensor->rank != 2 || !ckpt_adapter_ends_with(tensor->name, ending)) continue;
+    if (found != NULL) return NULL;
+    found = tensor;
+  }
   return found;
 }
 
-/* What the class of a model calls its head; NULL: it has none that could be tied. */
-static const char *head_of(const char *class) {
-  if (strstr(class, "ForCausalLM") != NULL || strstr(class, "LMHeadModel") != NULL ||
-      strstr(class, "ForConditionalGeneration") != NULL)
-    return "lm_head.weight";
-  if (strncmp(class, "Bert", 4) == 0 && (strstr(class, "ForMaskedLM") != NULL || strstr(class, "PreTraining") != NULL))
-    return "cls.predictions.decoder.weight";
-  return strstr(class, "ForMaskedLM") != NULL ? "lm_head.decoder.weight" : NULL;
+/* Whether another tensor of the base has the name, alone or behind what files put before it. */
+static bool is_stored(const ckpt_index *base, const ckpt_tensor *kept, const char *name) {
+  for (uint32_t i = 0; i < base->n_tensors; i++)
+    if (&base->tensors[i] != kept && ckpt_adapter_ends_with(base->tensors[i].name, name)) return true;
+  return false;
 }
 
-ckpt_status ckpt_adapters_find_head(ckpt_adapters *all, ckpt_error *err) {
-  static const char *const stored[] = {"lm_head.weight", "embed_out.weight", "output.weight", "lm_head.decoder.weight",
-                                       "cls.predictions.decoder.weight"};
+static void add_tied(ckpt_adapters *all, const ckpt_tensor *kept, const char *name) {
+  if (name == NULL || is_stored(all->base, kept, name)) return;
+  all->tied[all->n_tied++] =
+      (ckpt_tied_name){.place = {kept, name}, .is_alias = ckpt_index_find(all->base, name) == kept};
+}
+
+/* Whether the base has a head beside its embedding, by its name. */
+static bool has_head(const ckpt_index *base) {
+  for (uint32_t i = 0; i < base->n_tensors; i++)
+    if (base->tensors[i].rank == 2 && ckpt_tie_is_head(base->tensors[i].name)) return true;
+  return false;
+}
+
+static void find_names(ckpt_adapters *all, const char *class, const ckpt_config *config) {
+  const ckpt_tied_class *row = ckpt_tied_class_of(class);
+  if (row == NULL) {
+    all->is_tie_unknown = !ckpt_tied_class_has_none(class) && !has_head(all->base);
+    return;
+  }
+  all->is_always_tied =
+      row->is_always && !ckpt_config_has(config, "scale_decoder_outputs"); /* of T5: else by the tie */
+  const ckpt_tensor *kept = find_ending(all->base, row->kept);
+  for (size_t i = 0; i < CKPT_TIED_NAMES && kept != NULL; i++) add_tied(all, kept, row->tied[i]);
+  const ckpt_tensor *bias = row->bias[0] == NULL ? NULL : ckpt_index_find(all->base, row->bias[0]);
+  if (bias != NULL) add_tied(all, bias, row->bias[1]);
+  all->is_tie_unknown = kept == NULL && !has_head(all->base);
+}
+
+/* A head of which no config says that it is another tensor is the embedding, where the base lacks it. */
+static bool may_tie(const ckpt_config *config) {
+  bool is_tied = true, is_tied_below = false;
+  (void)ckpt_config_bool(config, "tie_word_embeddings", &is_tied);
+  (void)ckpt_config_bool(config, "text_config.tie_word_embeddings", &is_tied_below);
+  return is_tied || is_tied_below;
+}
+
+ckpt_status ckpt_adapters_find_tied(ckpt_adapters *all, ckpt_error *err) {
   const ckpt_index *base = all->base;
   const ckpt_side_file *side = ckpt_index_side_file(base, "config.json");
   const bool is_known = base->architecture != NULL && ckpt_arch_find(base->architecture) != NULL;
   ckpt_config *config;
-  const char *class = NULL;
-  bool is_tied = true;
+  const char *class = "";
   if (is_known || side == NULL || side->text == NULL) return CKPT_OK;
-  for (size_t i = 0; i < sizeof stored / sizeof *stored; i++)
-    if (ckpt_index_find(base, stored[i]) != NULL) return CKPT_OK;
   CKPT_TRY(ckpt_config_parse(&config, side->text, side->n_bytes, ckpt_index_side_path(base, side), err));
-  (void)ckpt_config_bool(config, "tie_word_embeddings", &is_tied);
-  if (is_tied && ckpt_config_item(config, "architectures", 0, &class)) {
-    all->head.name = head_of(class);
-    all->head.tensor = all->head.name == NULL ? NULL : find_embedding(base);
-  }
+  (void)ckpt_config_item(config, "architectures", 0, &class);
+  if (may_tie(config)) find_names(all, class, config);
   ckpt_config_free(config);
   return CKPT_OK;
+}
+
+ckpt_adapter_place ckpt_adapters_tied(const ckpt_adapters *all, const char *wanted) {
+  for (uint32_t i = 0; i < all->n_tied; i++)
+    if (strcmp(all->tied[i].place.name, wanted) == 0) return all->tied[i].place;
+  return (ckpt_adapter_place){0};
 }
 
 /* ---- whether two changes are the same ---------------------------------------------------------------------------- */
@@ -74,13 +104,19 @@ static ckpt_status same_factors(bool *same, const ckpt_index *index, const ckpt_
   return CKPT_OK;
 }
 
+static ckpt_status rows_of(uint64_t **rows, size_t *n, const ckpt_opened_adapter *adapter, const ckpt_change *c,
+                           ckpt_error *err) {
+  const uint64_t n_rows = ckpt_change_shape(c, 1)->shape[0];
+  return ckpt_peft_rows(rows, n, &adapter->peft, ckpt_change_rows_module(c), n_rows, err);
+}
+
 static ckpt_status same_rows(bool *same, const ckpt_adapters *all, const ckpt_change *a, const ckpt_change *b,
                              ckpt_error *err) {
   const ckpt_opened_adapter *adapter = &all->list[a->adapter];
   uint64_t *of_a = NULL, *of_b = NULL;
   size_t n_a, n_b;
-  ckpt_status status = ckpt_peft_rows(&of_a, &n_a, &adapter->peft, a->module, a->base->shape[0], err);
-  if (status == CKPT_OK) status = ckpt_peft_rows(&of_b, &n_b, &adapter->peft, b->module, b->base->shape[0], err);
+  ckpt_status status = rows_of(&of_a, &n_a, adapter, a, err);
+  if (status == CKPT_OK) status = rows_of(&of_b, &n_b, adapter, b, err);
   *same = status == CKPT_OK && n_a == n_b && memcmp(of_a, of_b, n_a * sizeof *of_a) == 0;
   free(of_a);
   free(of_b);
@@ -111,6 +147,7 @@ static bool is_asked(const ckpt_adapters *all, const char *tied) {
 typedef struct pair {
   ckpt_adapter_place kept, tied; /* of one tensor, or of two that have to be equal */
   bool is_crowded;               /* more than two names are one tensor */
+  bool is_always;                /* no config makes two tensors of them */
 } pair;
 
 static ckpt_status refuse(const ckpt_adapters *all, const pair *p, const ckpt_change *by, const char *why,
@@ -118,12 +155,14 @@ static ckpt_status refuse(const ckpt_adapters *all, const pair *p, const ckpt_ch
   ckpt_status status =
       ckpt_fail(err, CKPT_EUNSUPPORTED, all->list[by->adapter].index->path, ckpt_change_tensor(by)->name,
                 "changes '%s', and '%s' is tied to '%s': %s", by->name, p->tied.name, p->kept.name, why);
-  return is_asked(all, "keep") && !p->is_crowded ? ckpt_advise(status, err, "%tied=untie makes two tensors of them")
-                                                 : status;
+  return is_asked(all, "keep") && !p->is_crowded && !p->is_always
+             ? ckpt_advise(status, err, "%tied=untie makes two tensors of them")
+             : status;
 }
 
 static ckpt_status untie(ckpt_adapters *all, const pair *p, ckpt_error *err) {
   const char *const names[] = {p->kept.name, p->tied.name};
+  if (ckpt_adapters_untied(all, names[0], names[1])) return CKPT_OK;
   for (size_t i = 0; i < 2; i++) {
     CKPT_TRY(ckpt_grow(&all->untied, all->n_untied, &all->untied_capacity, sizeof *all->untied, err));
     all->untied[all->n_untied++] = names[i];
@@ -131,30 +170,55 @@ static ckpt_status untie(ckpt_adapters *all, const pair *p, ckpt_error *err) {
   return ckpt_adapters_note(all, err, "'%s' and '%s' were tied, and are two tensors now", names[0], names[1]);
 }
 
-/* Rows that were trained alone are both modules' rows. */
-static ckpt_status share_rows(ckpt_adapters *all, const pair *p, const ckpt_change *changes, uint32_t n,
-                              ckpt_error *err) {
-  for (uint32_t i = 0; i < n && p->kept.tensor != p->tied.tensor; i++) {
-    ckpt_change copy = changes[i], *added;
-    copy.base = p->tied.tensor;
-    copy.name = p->tied.name;
-    const size_t at = (size_t)(&changes[i] - all->changes);
-    CKPT_TRY(ckpt_change_add(&added, all, &copy, err));
-    changes = all->changes + at - i; /* the list may have moved */
+static const ckpt_change *change_of(const ckpt_adapters *all, const ckpt_adapter_place *place, uint32_t adapter) {
+  uint32_t n;
+  const ckpt_change *changes = ckpt_changes_of(all, place->tensor, place->name, &n);
+  for (uint32_t i = 0; i < n; i++)
+    if (changes[i].adapter == adapter) return &changes[i];
+  return NULL;
+}
+
+/* What one adapter says of a tensor under one of its names and means for both: the tensor that it was made for
+ * (base_layer), and rows of the embedding that were trained alone. */
+static ckpt_status share(ckpt_adapters *all, const ckpt_adapter_place *from, const ckpt_adapter_place *to,
+                         uint32_t adapter, bool is_embedding, ckpt_error *err) {
+  const ckpt_change *change = change_of(all, from, adapter), *other = change_of(all, to, adapter);
+  if (change == NULL) return CKPT_OK;
+  const bool is_own = other != NULL && other->whole != NULL; /* or what was shared already */
+  ckpt_change copy = {.adapter = adapter, .base = to->tensor, .name = to->name, .module = change->module}, *added;
+  if (change->is_below && !is_own) {
+    copy.whole = change->whole;
+    copy.is_below = true;
   }
-  return CKPT_OK;
+  if (is_embedding && (other == NULL || other->rows == NULL) && (!is_own || other->is_below)) {
+    copy.rows = change->rows;
+    copy.rows_module = change->rows_module != NULL ? change->rows_module : change->module;
+  }
+  if (copy.whole == NULL && copy.rows == NULL) return CKPT_OK;
+  CKPT_TRY(ckpt_change_add(&added, all, &copy, err));
+  return ckpt_changes_settle(all, err);
+}
+
+static ckpt_status share_all(ckpt_adapters *all, const pair *p, ckpt_error *err) {
+  const uint32_t n = all->n_changes;
+  for (uint32_t i = 0; i < all->n; i++) {
+    CKPT_TRY(share(all, &p->kept, &p->tied, i, true, err));
+    CKPT_TRY(share(all, &p->tied, &p->kept, i, false, err));
+  }
+  return all->n_changes == n ? CKPT_OK : ckpt_changes_check_pairs(all, err);
 }
 
 static ckpt_status decide(ckpt_adapters *all, const pair *p, ckpt_error *err) {
   uint32_t n_kept, n_tied;
   const ckpt_change *kept = ckpt_changes_of(all, p->kept.tensor, p->kept.name, &n_kept);
   const ckpt_change *tied = ckpt_changes_of(all, p->tied.tensor, p->tied.name, &n_tied);
-  bool is_same = n_kept == n_tied, has_rows_alone = n_kept != 0 && n_tied == 0;
-  if (n_kept == 0 && n_tied == 0) return CKPT_OK;
+  if ((n_kept == 0 && n_tied == 0) || (n_tied == 0 && ckpt_adapters_lacks(all, p->tied.name))) return CKPT_OK;
+  if (is_asked(all, "error")) return refuse(all, p, n_kept != 0 ? kept : tied, "no tied weight may change", err);
+  CKPT_TRY(share_all(all, p, err));
+  kept = ckpt_changes_of(all, p->kept.tensor, p->kept.name, &n_kept);
+  tied = ckpt_changes_of(all, p->tied.tensor, p->tied.name, &n_tied);
   const ckpt_change *first = n_kept != 0 ? kept : tied;
-  if (is_asked(all, "error")) return refuse(all, p, first, "no tied weight may change", err);
-  for (uint32_t i = 0; i < n_kept; i++) has_rows_alone = has_rows_alone && kept[i].rows != NULL;
-  if (has_rows_alone) return share_rows(all, p, kept, n_kept, err);
+  bool is_same = n_kept == n_tied;
   for (uint32_t i = 0; is_same && i < n_kept; i++) CKPT_TRY(same_change(&is_same, all, &kept[i], &tied[i], err));
   if (is_same) {
     for (uint32_t i = 0; p->kept.tensor == p->tied.tensor && i < n_tied; i++)
@@ -162,6 +226,8 @@ static ckpt_status decide(ckpt_adapters *all, const pair *p, ckpt_error *err) {
     return CKPT_OK;
   }
   if (p->is_crowded) return refuse(all, p, first, "they would differ, and more are tied to them", err);
+  if (p->is_always)
+    return refuse(all, p, first, "they would differ, and this class ties them whatever config.json says", err);
   if (is_asked(all, "untie")) return untie(all, p, err);
   return refuse(all, p, first, "they would differ, as they do in the model that PEFT wraps", err);
 }
@@ -184,29 +250,58 @@ static ckpt_status decide_aliases(ckpt_adapters *all, const ckpt_tensor *tensor,
   return CKPT_OK;
 }
 
+static bool is_untied(const ckpt_adapters *all, const char *tied) {
+  for (uint32_t i = 1; i < all->n_untied; i += 2)
+    if (strcmp(all->untied[i], tied) == 0) return true;
+  return false;
+}
+
 static void drop(ckpt_adapters *all) {
   uint32_t n = 0;
   for (uint32_t i = 0; i < all->n_changes; i++)
-    if (!all->changes[i].is_dropped) all->changes[n++] = all->changes[i];
+    if (!all->changes[i].is_dropped || is_untied(all, all->changes[i].name)) all->changes[n++] = all->changes[i];
   all->n_changes = n;
 }
 
+/* Names that the model's class ties. One key of config.json is for all of them: where two become two tensors, all do.
+ */
+static ckpt_status decide_names(ckpt_adapters *all, ckpt_error *err) {
+  for (int is_rest = 0; is_rest < 2; is_rest++)
+    for (uint32_t i = 0; i < all->n_tied; i++) {
+      const ckpt_adapter_place *tied = &all->tied[i].place;
+      const pair p = {.kept = {tied->tensor, tied->tensor->name}, .tied = *tied, .is_always = all->is_always_tied};
+      if (is_rest == 0 && !all->tied[i].is_alias) CKPT_TRY(decide(all, &p, err));
+      if (is_rest == 1 && all->n_untied != 0 && !ckpt_adapters_lacks(all, tied->name)) CKPT_TRY(untie(all, &p, err));
+    }
+  return CKPT_OK;
+}
+
+/* Without a head in the base, and with a class of which is not known what it ties, any embedding may be the head. */
+static ckpt_status check_unknown(const ckpt_adapters *all, ckpt_error *err) {
+  for (uint32_t i = 0; all->is_tie_unknown && all->class == NULL && i < all->n_changes; i++) {
+    const ckpt_change *c = &all->changes[i];
+    bool has_tokens = false;
+    if (c->base != NULL) CKPT_TRY(ckpt_adapters_has_tokens(&has_tokens, all, c->base, err));
+    if (has_tokens)
+      return ckpt_fail(err, CKPT_EUNSUPPORTED, all->list[c->adapter].index->path, ckpt_change_tensor(c)->name,
+                       "changes '%s', and the base stores no output head: which tensor its class ties to it is not "
+                       "known (tie_word_embeddings: false in its config.json says that none is)",
+                       c->name);
+  }
+  return CKPT_OK;
+}
+
 ckpt_status ckpt_changes_untie(ckpt_adapters *all, ckpt_error *err) {
-  pair p;
+  pair p = {0};
+  CKPT_TRY(check_unknown(all, err));
   for (uint32_t i = 0; i < all->base->n_tensors; i++)
     if (all->base->tensors[i].aliases != NULL) CKPT_TRY(decide_aliases(all, &all->base->tensors[i], err));
-  if (all->head.tensor != NULL) {
-    p = (pair){.kept = {all->head.tensor, all->head.tensor->name}, .tied = all->head};
-    CKPT_TRY(decide(all, &p, err));
-  }
-  p = (pair){0};
-  const uint32_t n = all->n_changes;
   for (size_t i = 0; ckpt_arch_tied_pair(all->base, i, &p.kept.tensor, &p.tied.tensor); i++) {
     p.kept.name = p.kept.tensor->name;
     p.tied.name = p.tied.tensor->name;
     CKPT_TRY(decide(all, &p, err));
-    if (all->n_changes != n) CKPT_TRY(ckpt_changes_settle(all, err)); /* what was added stands at the end */
   }
+  CKPT_TRY(decide_names(all, err));
   drop(all);
   return CKPT_OK;
 }
