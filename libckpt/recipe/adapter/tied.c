@@ -142,6 +142,98 @@ static bool is_asked(const ckpt_adapters *all, const char *tied) {
   return strcmp(all->options.tied == NULL ? "keep" : all->options.tied, tied) == 0;
 }
 
+/* ---- what is said of one and means both -------------------------------------------------------------------------- */
+
+typedef struct added_changes {
+  ckpt_change *list;
+  uint32_t n, capacity;
+} added_changes;
+
+static const ckpt_change *change_of(const ckpt_adapters *all, const ckpt_adapter_place *place, uint32_t adapter) {
+  uint32_t n;
+  const ckpt_change *changes = ckpt_changes_of(all, place->tensor, place->name, &n);
+  for (uint32_t i = 0; i < n; i++)
+    if (changes[i].adapter == adapter) return &changes[i];
+  return NULL;
+}
+
+/* The tensor that an adapter was made for (base_layer), and rows of the embedding that were trained alone. */
+static ckpt_status share(added_changes *added, const ckpt_adapters *all, const ckpt_adapter_place *from,
+                         const ckpt_adapter_place *to, uint32_t adapter, bool is_embedding, ckpt_error *err) {
+  const ckpt_change *change = change_of(all, from, adapter), *other = change_of(all, to, adapter);
+  if (change == NULL) return CKPT_OK;
+  const bool is_own = other != NULL && other->whole != NULL;
+  ckpt_change copy = {.adapter = adapter, .base = to->tensor, .name = to->name, .module = change->module};
+  if (change->is_below && !is_own) {
+    copy.whole = change->whole;
+    copy.is_below = true;
+  }
+  if (is_embedding && (other == NULL || other->rows == NULL) && (!is_own || other->is_below)) {
+    copy.rows = change->rows;
+    copy.rows_module = ckpt_change_rows_module(change);
+  }
+  if (copy.whole == NULL && copy.rows == NULL) return CKPT_OK;
+  CKPT_TRY(ckpt_grow(&added->list, added->n, &added->capacity, sizeof *added->list, err));
+  added->list[added->n++] = copy;
+  return CKPT_OK;
+}
+
+static ckpt_status share_pair(added_changes *added, const ckpt_adapters *all, const ckpt_adapter_place *kept,
+                              const ckpt_adapter_place *tied, ckpt_error *err) {
+  for (uint32_t i = 0; i < all->n && !ckpt_adapters_lacks(all, tied->name); i++) {
+    CKPT_TRY(share(added, all, kept, tied, i, true, err));
+    CKPT_TRY(share(added, all, tied, kept, i, false, err));
+  }
+  return CKPT_OK;
+}
+
+/* Puts what was found into the list of changes. */
+static ckpt_status settle(ckpt_adapters *all, added_changes *added, ckpt_error *err) {
+  ckpt_change *ignored;
+  if (added->n == 0) return CKPT_OK;
+  for (uint32_t i = 0; i < added->n; i++) CKPT_TRY(ckpt_change_add(&ignored, all, &added->list[i], err));
+  added->n = 0;
+  CKPT_TRY(ckpt_changes_settle(all, err));
+  return ckpt_changes_check_pairs(all, err);
+}
+
+static ckpt_status share_stored(added_changes *added, ckpt_adapters *all, ckpt_error *err) {
+  ckpt_adapter_place kept, tied;
+  for (uint32_t i = 0; i < all->base->n_tensors; i++) {
+    kept = tied = (ckpt_adapter_place){&all->base->tensors[i], all->base->tensors[i].name};
+    const char *const *alias = kept.tensor->aliases;
+    for (; alias != NULL && *alias != NULL; alias++) {
+      tied.name = *alias;
+      CKPT_TRY(share_pair(added, all, &kept, &tied, err));
+    }
+  }
+  for (size_t i = 0; ckpt_arch_tied_pair(all->base, i, &kept.tensor, &tied.tensor); i++) {
+    kept.name = kept.tensor->name;
+    tied.name = tied.tensor->name;
+    CKPT_TRY(share_pair(added, all, &kept, &tied, err));
+  }
+  return settle(all, added, err);
+}
+
+/* Twice: what is of one of several names goes over the kept one to the others. */
+static ckpt_status share_names(added_changes *added, ckpt_adapters *all, ckpt_error *err) {
+  for (uint32_t i = 0; i < 2 * all->n_tied; i++) {
+    const ckpt_adapter_place *tied = &all->tied[i % all->n_tied].place;
+    const ckpt_adapter_place kept = {tied->tensor, tied->tensor->name};
+    CKPT_TRY(share_pair(added, all, &kept, tied, err));
+    CKPT_TRY(settle(all, added, err));
+  }
+  return CKPT_OK;
+}
+
+static ckpt_status share_all(ckpt_adapters *all, ckpt_error *err) {
+  added_changes added = {.list = NULL};
+  ckpt_status status = share_stored(&added, all, err);
+  if (status == CKPT_OK) status = share_names(&added, all, err);
+  free(added.list);
+  return status;
+}
+
 /* ---- one pair ---------------------------------------------------------------------------------------------------- */
 
 typedef struct pair {
@@ -170,54 +262,13 @@ static ckpt_status untie(ckpt_adapters *all, const pair *p, ckpt_error *err) {
   return ckpt_adapters_note(all, err, "'%s' and '%s' were tied, and are two tensors now", names[0], names[1]);
 }
 
-static const ckpt_change *change_of(const ckpt_adapters *all, const ckpt_adapter_place *place, uint32_t adapter) {
-  uint32_t n;
-  const ckpt_change *changes = ckpt_changes_of(all, place->tensor, place->name, &n);
-  for (uint32_t i = 0; i < n; i++)
-    if (changes[i].adapter == adapter) return &changes[i];
-  return NULL;
-}
-
-/* What one adapter says of a tensor under one of its names and means for both: the tensor that it was made for
- * (base_layer), and rows of the embedding that were trained alone. */
-static ckpt_status share(ckpt_adapters *all, const ckpt_adapter_place *from, const ckpt_adapter_place *to,
-                         uint32_t adapter, bool is_embedding, ckpt_error *err) {
-  const ckpt_change *change = change_of(all, from, adapter), *other = change_of(all, to, adapter);
-  if (change == NULL) return CKPT_OK;
-  const bool is_own = other != NULL && other->whole != NULL; /* or what was shared already */
-  ckpt_change copy = {.adapter = adapter, .base = to->tensor, .name = to->name, .module = change->module}, *added;
-  if (change->is_below && !is_own) {
-    copy.whole = change->whole;
-    copy.is_below = true;
-  }
-  if (is_embedding && (other == NULL || other->rows == NULL) && (!is_own || other->is_below)) {
-    copy.rows = change->rows;
-    copy.rows_module = change->rows_module != NULL ? change->rows_module : change->module;
-  }
-  if (copy.whole == NULL && copy.rows == NULL) return CKPT_OK;
-  CKPT_TRY(ckpt_change_add(&added, all, &copy, err));
-  return ckpt_changes_settle(all, err);
-}
-
-static ckpt_status share_all(ckpt_adapters *all, const pair *p, ckpt_error *err) {
-  const uint32_t n = all->n_changes;
-  for (uint32_t i = 0; i < all->n; i++) {
-    CKPT_TRY(share(all, &p->kept, &p->tied, i, true, err));
-    CKPT_TRY(share(all, &p->tied, &p->kept, i, false, err));
-  }
-  return all->n_changes == n ? CKPT_OK : ckpt_changes_check_pairs(all, err);
-}
-
 static ckpt_status decide(ckpt_adapters *all, const pair *p, ckpt_error *err) {
   uint32_t n_kept, n_tied;
   const ckpt_change *kept = ckpt_changes_of(all, p->kept.tensor, p->kept.name, &n_kept);
   const ckpt_change *tied = ckpt_changes_of(all, p->tied.tensor, p->tied.name, &n_tied);
   if ((n_kept == 0 && n_tied == 0) || (n_tied == 0 && ckpt_adapters_lacks(all, p->tied.name))) return CKPT_OK;
-  if (is_asked(all, "error")) return refuse(all, p, n_kept != 0 ? kept : tied, "no tied weight may change", err);
-  CKPT_TRY(share_all(all, p, err));
-  kept = ckpt_changes_of(all, p->kept.tensor, p->kept.name, &n_kept);
-  tied = ckpt_changes_of(all, p->tied.tensor, p->tied.name, &n_tied);
   const ckpt_change *first = n_kept != 0 ? kept : tied;
+  if (is_asked(all, "error")) return refuse(all, p, first, "no tied weight may change", err);
   bool is_same = n_kept == n_tied;
   for (uint32_t i = 0; is_same && i < n_kept; i++) CKPT_TRY(same_change(&is_same, all, &kept[i], &tied[i], err));
   if (is_same) {
@@ -294,6 +345,7 @@ static ckpt_status check_unknown(const ckpt_adapters *all, ckpt_error *err) {
 ckpt_status ckpt_changes_untie(ckpt_adapters *all, ckpt_error *err) {
   pair p = {0};
   CKPT_TRY(check_unknown(all, err));
+  CKPT_TRY(share_all(all, err));
   for (uint32_t i = 0; i < all->base->n_tensors; i++)
     if (all->base->tensors[i].aliases != NULL) CKPT_TRY(decide_aliases(all, &all->base->tensors[i], err));
   for (size_t i = 0; ckpt_arch_tied_pair(all->base, i, &p.kept.tensor, &p.tied.tensor); i++) {
