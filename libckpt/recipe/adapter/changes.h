@@ -86,8 +86,8 @@ ckpt_status ckpt_adapters_doubt(ckpt_adapters *all, ckpt_error *err, const char 
 ckpt_status ckpt_adapters_new_head(ckpt_adapters *all, uint32_t number, const char *name, const ckpt_tensor *tensor,
                                    ckpt_error *err);
 
-/* Whether the merged model has no tensor of this name of the base: its class is that of another task, and the head of a
- * language model is none of it (heads.c). */
+/* Whether the merged model has no tensor of this name of the base: its class is that of another task, and lacks the
+ * head of a language model (heads.c). */
 bool ckpt_adapters_lacks(const ckpt_adapters *all, const char *name);
 
 /* Notes what of the base is left out for that. ENOMEM. */
@@ -166,7 +166,7 @@ const ckpt_change *ckpt_changes_of(const ckpt_adapters *all, const ckpt_tensor *
 ckpt_dtype ckpt_change_dtype(const ckpt_adapters *all, const ckpt_change *changes, uint32_t n);
 const ckpt_tensor *ckpt_change_shape(const ckpt_change *changes, uint32_t n); /* as above */
 
-/* config.json with what the merge makes of it: ties and the size of the vocabulary (config.c). */
+/* config.json with what the merge makes of it: ties and the size of the vocabulary (vocabulary.c). */
 ckpt_status ckpt_adapters_edit_config(ckpt_index *merged, const ckpt_adapters *all, ckpt_error *err);
 
 /* Tokenizer files of the adapters, which take the place of the base's (vocabulary.c). EUNSUPPORTED: two adapters bring
