@@ -189,6 +189,13 @@ def test_another_vocabulary(folder):
         with open(at + "/merged/config.json") as file:
             assert json.load(file)["vocab_size"] == 101
 
+    def resize(model):
+        model.resize_token_embeddings(101)
+    alike(folder + "/t5", t5(), prepare=resize, target_modules=["q"])
+    alike(folder + "/t5-rows", t5(), prepare=resize, target_modules=["q"], trainable_token_indices={"shared": [96, 97]})
+    alike(folder + "/bert", bert(), prepare=resize, target_modules=["query"])
+    assert "final_logits_bias" in refused(folder + "/bart", bart(), prepare=resize, target_modules=["q_proj"])
+
 
 def test_another_task(folder):
     distilbert = hf.DistilBertConfig(vocab_size=96, dim=32, n_layers=2, n_heads=4, hidden_dim=48, max_position_embeddings=64)

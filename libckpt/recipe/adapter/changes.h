@@ -134,8 +134,20 @@ ckpt_status ckpt_adapters_find_tied(ckpt_adapters *all, ckpt_error *err);
 /* The place of such a name; tensor NULL: there is none (tied.c). */
 ckpt_adapter_place ckpt_adapters_tied(const ckpt_adapters *all, const char *wanted);
 
-/* Whether a matrix has a row a token, by the sizes of vocabularies in config.json (vocabulary.c). ENOMEM. */
-ckpt_status ckpt_adapters_has_tokens(bool *out, const ckpt_adapters *all, const ckpt_tensor *tensor, ckpt_error *err);
+enum { CKPT_VOCABULARIES = 16 };
+
+/* The sizes of vocabularies that config.json has, and which of them the base stores an output head of, by its name. */
+typedef struct ckpt_vocabularies {
+  uint64_t sizes[CKPT_VOCABULARIES];
+  bool has_head[CKPT_VOCABULARIES], has_any_head;
+  size_t n;
+} ckpt_vocabularies;
+
+/* As ckpt_config_parse (vocabulary.c). */
+ckpt_status ckpt_vocabularies_read(ckpt_vocabularies *out, const ckpt_index *base, ckpt_error *err);
+
+/* Whether a tensor has a row a token of a vocabulary without such a head. */
+bool ckpt_vocabularies_lack_head(const ckpt_vocabularies *all, const ckpt_index *base, const ckpt_tensor *tensor);
 
 /* Whether the merged model has no more the tie that gives a tensor this other name. */
 bool ckpt_adapters_untied(const ckpt_adapters *all, const char *kept, const char *tied);

@@ -10,7 +10,6 @@
 #include "libckpt/base/grow.h"
 #include "libckpt/base/text.h"
 #include "libckpt/index/arch.h"
-#include "libckpt/index/ties.h"
 #include "libckpt/recipe/adapter/changes.h"
 #include "libckpt/recipe/adapter/tied_classes.h"
 
@@ -41,17 +40,10 @@ static void add_tied(ckpt_adapters *all, const ckpt_tensor *kept, const char *na
       (ckpt_tied_name){.place = {kept, name}, .is_alias = ckpt_index_find(all->base, name) == kept};
 }
 
-/* Whether the base has a head beside its embedding, by its name. */
-static bool has_head(const ckpt_index *base) {
-  for (uint32_t i = 0; i < base->n_tensors; i++)
-    if (base->tensors[i].rank == 2 && ckpt_tie_is_head(base->tensors[i].name)) return true;
-  return false;
-}
-
 static void find_names(ckpt_adapters *all, const char *class, const ckpt_config *config) {
   const ckpt_tied_class *row = ckpt_tied_class_of(class);
   if (row == NULL) {
-    all->is_tie_unknown = !ckpt_tied_class_has_none(class) && !has_head(all->base);
+    all->is_tie_unknown = !ckpt_tied_class_has_none(class);
     return;
   }
   all->is_always_tied =
@@ -60,7 +52,7 @@ static void find_names(ckpt_adapters *all, const char *class, const ckpt_config 
   for (size_t i = 0; i < CKPT_TIED_NAMES && kept != NULL; i++) add_tied(all, kept, row->tied[i]);
   const ckpt_tensor *bias = row->bias[0] == NULL ? NULL : ckpt_index_find(all->base, row->bias[0]);
   if (bias != NULL) add_tied(all, bias, row->bias[1]);
-  all->is_tie_unknown = kept == NULL && !has_head(all->base);
+  all->is_tie_unknown = kept == NULL;
 }
 
 /* A head of which no config says that it is another tensor is the embedding, where the base lacks it. */
@@ -157,14 +149,35 @@ static const ckpt_change *change_of(const ckpt_adapters *all, const ckpt_adapter
   return NULL;
 }
 
-/* The tensor that an adapter was made for (base_layer), and rows of the embedding that were trained alone. */
+/* Whether an adapter has another name's tensor whole, of the same shape. */
+static bool has_alike(const ckpt_adapters *all, const ckpt_change *change) {
+  for (uint32_t i = 0; i < all->n_tied; i++) {
+    const ckpt_adapter_place *place = &all->tied[i].place;
+    const ckpt_change *other = change_of(all, place, change->adapter);
+    if (place->tensor == change->base && strcmp(place->name, change->name) != 0 && other != NULL &&
+        other->whole != NULL && ckpt_tensor_same_shape(other->whole, change->whole))
+      return true;
+  }
+  return false;
+}
+
+/* Whether what is saved whole is what the adapter was made for: the layer below it, or embedding and head of a model
+ * that was resized before, which PEFT saves then under these two names, without training them. */
+static bool is_made_for(const ckpt_adapters *all, const ckpt_change *c) {
+  if (c->whole == NULL || c->is_below) return c->is_below;
+  if (ckpt_tensor_same_shape(c->whole, c->base)) return false;
+  if (ckpt_peft_saves(&all->list[c->adapter].peft, c->module)) return false;
+  return c->whole->rank == 1 || has_alike(all, c);
+}
+
+/* The tensor that an adapter was made for, and rows of the embedding that were trained alone. */
 static ckpt_status share(added_changes *added, const ckpt_adapters *all, const ckpt_adapter_place *from,
                          const ckpt_adapter_place *to, uint32_t adapter, bool is_embedding, ckpt_error *err) {
   const ckpt_change *change = change_of(all, from, adapter), *other = change_of(all, to, adapter);
   if (change == NULL) return CKPT_OK;
   const bool is_own = other != NULL && other->whole != NULL;
   ckpt_change copy = {.adapter = adapter, .base = to->tensor, .name = to->name, .module = change->module};
-  if (change->is_below && !is_own) {
+  if (is_made_for(all, change) && !is_own) {
     copy.whole = change->whole;
     copy.is_below = true;
   }
@@ -178,9 +191,26 @@ static ckpt_status share(added_changes *added, const ckpt_adapters *all, const c
   return CKPT_OK;
 }
 
-static ckpt_status share_pair(added_changes *added, const ckpt_adapters *all, const ckpt_adapter_place *kept,
+static bool names_rows(const ckpt_peft *peft, const char *module) {
+  const char *name;
+  for (size_t i = 0; ckpt_peft_rows_of(peft, i, &name); i++)
+    if (name == NULL || ckpt_adapter_ends_with(module, name)) return true;
+  return false;
+}
+
+/* Rows that PEFT saves under another name too, with a config that lists them under one. */
+static void adopt_rows(ckpt_adapters *all, const ckpt_adapter_place *from, const ckpt_adapter_place *to,
+                       uint32_t adapter) {
+  const ckpt_change *change = change_of(all, from, adapter), *other = change_of(all, to, adapter);
+  if (change == NULL || other == NULL || change->rows == NULL || other->rows == NULL) return;
+  if (!names_rows(&all->list[adapter].peft, ckpt_change_rows_module(other)))
+    all->changes[other - all->changes].rows_module = ckpt_change_rows_module(change);
+}
+
+static ckpt_status share_pair(added_changes *added, ckpt_adapters *all, const ckpt_adapter_place *kept,
                               const ckpt_adapter_place *tied, ckpt_error *err) {
   for (uint32_t i = 0; i < all->n && !ckpt_adapters_lacks(all, tied->name); i++) {
+    adopt_rows(all, kept, tied, i);
     CKPT_TRY(share(added, all, kept, tied, i, true, err));
     CKPT_TRY(share(added, all, tied, kept, i, false, err));
   }
@@ -329,11 +359,12 @@ static ckpt_status decide_names(ckpt_adapters *all, ckpt_error *err) {
 
 /* Without a head in the base, and with a class of which is not known what it ties, any embedding may be the head. */
 static ckpt_status check_unknown(const ckpt_adapters *all, ckpt_error *err) {
-  for (uint32_t i = 0; all->is_tie_unknown && all->class == NULL && i < all->n_changes; i++) {
+  ckpt_vocabularies known;
+  if (!all->is_tie_unknown || all->class != NULL) return CKPT_OK;
+  CKPT_TRY(ckpt_vocabularies_read(&known, all->base, err));
+  for (uint32_t i = 0; i < all->n_changes; i++) {
     const ckpt_change *c = &all->changes[i];
-    bool has_tokens = false;
-    if (c->base != NULL) CKPT_TRY(ckpt_adapters_has_tokens(&has_tokens, all, c->base, err));
-    if (has_tokens)
+    if (c->base != NULL && ckpt_vocabularies_lack_head(&known, all->base, c->base))
       return ckpt_fail(err, CKPT_EUNSUPPORTED, all->list[c->adapter].index->path, ckpt_change_tensor(c)->name,
                        "changes '%s', and the base stores no output head: which tensor its class ties to it is not "
                        "known (tie_word_embeddings: false in its config.json says that none is)",

@@ -7,6 +7,7 @@
 #include "libckpt/codec/json.h"
 #include "libckpt/codec/side_files/side_files.h"
 #include "libckpt/index/arch.h"
+#include "libckpt/index/ties.h"
 #include "libckpt/recipe/adapter/changes.h"
 
 typedef unsigned long long ull;
@@ -47,6 +48,10 @@ static uint64_t rows_of(const ckpt_adapters *all, const ckpt_tensor *tensor, con
 
 static ckpt_status check_rest(const ckpt_adapters *all, const ckpt_tensor *tensor, const char *name, uint64_t n_before,
                               ckpt_error *err) {
+  if (ckpt_adapter_ends_with(name, "final_logits_bias") && tensor->n_elements == n_before) /* of BART's relatives */
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, all->base->path, name,
+                     "has %llu columns, and the merged embedding %llu rows: no adapter has the new ones", (ull)n_before,
+                     (ull)all->n_vocabulary);
   if (tensor->rank == 0 || tensor->shape[0] != n_before || !has_tokens(all->base, name)) return CKPT_OK;
   if (rows_of(all, tensor, name) == all->n_vocabulary) return CKPT_OK;
   return ckpt_fail(err, CKPT_EUNSUPPORTED, all->base->path, name,
@@ -103,20 +108,33 @@ static void find_places(places *out, const ckpt_config *config, const char *obje
 
 static bool is_nested(const char *place) { return strchr(place, '.') != NULL; }
 
-ckpt_status ckpt_adapters_has_tokens(bool *out, const ckpt_adapters *all, const ckpt_tensor *tensor, ckpt_error *err) {
-  const ckpt_side_file *side = ckpt_index_side_file(all->base, "config.json");
+ckpt_status ckpt_vocabularies_read(ckpt_vocabularies *out, const ckpt_index *base, ckpt_error *err) {
+  const ckpt_side_file *side = ckpt_index_side_file(base, "config.json");
   ckpt_config *config;
   places found = {.n = 0};
-  int64_t n;
-  *out = false;
-  if (side == NULL || side->text == NULL || tensor->rank != 2) return CKPT_OK;
-  CKPT_TRY(ckpt_config_parse(&config, side->text, side->n_bytes, ckpt_index_side_path(all->base, side), err));
+  int64_t size;
+  *out = (ckpt_vocabularies){.n = 0};
+  if (side == NULL || side->text == NULL) return CKPT_OK;
+  CKPT_TRY(ckpt_config_parse(&config, side->text, side->n_bytes, ckpt_index_side_path(base, side), err));
   find_places(&found, config, "", "vocab_size", 0);
-  if (found.n == 0) *out = has_tokens(all->base, tensor->name);
-  for (size_t i = 0; i < found.n; i++)
-    *out = *out || (ckpt_config_int(config, found.list[i], &n) && n >= 0 && (uint64_t)n == tensor->shape[0]);
+  for (size_t i = 0; i < found.n && out->n < CKPT_VOCABULARIES; i++)
+    if (ckpt_config_int(config, found.list[i], &size) && size > 0) out->sizes[out->n++] = (uint64_t)size;
   ckpt_config_free(config);
+  for (uint32_t i = 0; i < base->n_tensors; i++) {
+    const ckpt_tensor *tensor = &base->tensors[i];
+    if (tensor->rank != 2 || !ckpt_tie_is_head(tensor->name)) continue;
+    out->has_any_head = true;
+    for (size_t k = 0; k < out->n; k++) out->has_head[k] = out->has_head[k] || out->sizes[k] == tensor->shape[0];
+  }
   return CKPT_OK;
+}
+
+bool ckpt_vocabularies_lack_head(const ckpt_vocabularies *all, const ckpt_index *base, const ckpt_tensor *tensor) {
+  if (tensor->rank != 2) return false;
+  if (all->n == 0) return !all->has_any_head && has_tokens(base, tensor->name);
+  for (size_t i = 0; i < all->n; i++)
+    if (all->sizes[i] == tensor->shape[0] && !all->has_head[i]) return true;
+  return false;
 }
 
 /* The place of a dotted key's value, or of the end of the object that lacks it; *has: whether it is there. */

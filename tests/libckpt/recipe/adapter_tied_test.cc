@@ -159,7 +159,7 @@ TEST_F(OfAClass, AnEmbeddingMayBeTheHeadWhereNothingSaysOtherwise) {
   const std::string words = "decoder.words", message = "the base stores no output head";
   const std::string nested = R"("model_type":"any","architectures":["SomeForCausalLM"],"decoder":{"vocab_size":8})";
   for (const std::string &config : {class_of("SomeForCausalLM"), class_of("EncoderDecoderModel"), nested}) {
-    write_base(config, {{words + ".weight", {8, 4}}, {"position.weight", {6, 4}}});
+    write_base(config, {{words + ".weight", {8, 4}}, {"position.weight", {6, 4}}, {"attention.output.weight", {4, 4}}});
     write_adapter(embedding(words));
     for (const char *tied : {"keep", "untie", "error"}) {
       options_.tied = tied;
@@ -266,6 +266,37 @@ TEST_F(OfAClass, WhatAnAdapterWasMadeForIsTheHeadToo) {
   auto merged = untied();
   EXPECT_EQ(merged["model.embed_tokens.weight"], std::vector<float>(36, 4));
   EXPECT_EQ(merged["lm_head.weight"], std::vector<float>(36, 3));
+}
+
+// PEFT saves the embeddings of a model that was resized, under the names of input and output, and trains neither.
+TEST_F(OfAClass, AResizedModelStaysTied) {
+  const std::string config = class_of("T5ForConditionalGeneration");
+  write_base(config, {{"shared.weight", {8, 4}}});
+  write_adapter({{in_ + "shared.weight", {9, 4}, 3}, {in_ + "lm_head.weight", {9, 4}, 3}});
+  ASSERT_EQ(refusal(), "");
+  auto merged = merge();
+  EXPECT_EQ(merged.size(), 1u);
+  EXPECT_EQ(merged["shared.weight"], std::vector<float>(36, 3));
+  write_adapter({{in_ + "shared.token_adapter.base_layer.weight", {9, 4}, 2},
+                 {in_ + "shared.token_adapter.trainable_tokens_delta", {1, 4}, 3},
+                 {in_ + "lm_head.token_adapter.base_layer.weight", {9, 4}, 2},
+                 {in_ + "lm_head.token_adapter.trainable_tokens_delta", {1, 4}, 3}},
+                R"(,"trainable_token_indices":{"shared":[8]})");
+  ASSERT_EQ(refusal(), "");
+  merged = merge();
+  EXPECT_EQ(merged.size(), 1u);
+  EXPECT_EQ(merged["shared.weight"][31], 2);
+  EXPECT_EQ(merged["shared.weight"][32], 3);
+  write_adapter({{in_ + "shared.weight", {9, 4}, 3}, {in_ + "lm_head.weight", {9, 4}, 3}},
+                R"(,"modules_to_save":["shared","lm_head"])");
+  EXPECT_NE(refusal().find("they would differ"), std::string::npos) << text_of(err_);
+}
+
+TEST_F(OfAClass, ABiasOfLogitsHasToGrowToo) {
+  write_base(class_of("BartForConditionalGeneration"),
+             {{"model.shared.weight", {8, 4}}, {"final_logits_bias", {1, 8}}});
+  write_adapter({{in_ + "model.shared.weight", {9, 4}, 3}, {in_ + "lm_head.weight", {9, 4}, 3}});
+  EXPECT_NE(refusal().find("'final_logits_bias': has 8 columns"), std::string::npos) << text_of(err_);
 }
 
 TEST_F(OfAClass, AVocabularyIsSetWhereTheConfigHasIt) {
