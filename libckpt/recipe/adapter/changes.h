@@ -134,7 +134,7 @@ ckpt_status ckpt_adapters_find_tied(ckpt_adapters *all, ckpt_error *err);
 /* The place of such a name; tensor NULL: there is none (tied.c). */
 ckpt_adapter_place ckpt_adapters_tied(const ckpt_adapters *all, const char *wanted);
 
-enum { CKPT_VOCABULARIES = 16 };
+enum { CKPT_VOCABULARIES = 16 }; /* that one config has */
 
 /* The sizes of vocabularies that config.json has, and which of them the base stores an output head of, by its name. */
 typedef struct ckpt_vocabularies {
