@@ -55,6 +55,8 @@ int ckpt_tie_rank(const char *name, const ckpt_index *like) {
   return is_of(name, embeddings) ? RANK_EMBEDDING : RANK_OTHER;
 }
 
+bool ckpt_tie_is_head(const char *name) { return is_of(name, heads); }
+
 /* ---- what a config states ---------------------------------------------------------------------------------------- */
 
 typedef struct found_name {

@@ -18,6 +18,9 @@ int ckpt_tie_rank(const char *name, const ckpt_index *like);
  * it lacks are heads, too. ENOMEM. */
 ckpt_status ckpt_index_find_ties(ckpt_index *index, const ckpt_config *config, const ckpt_index *like, ckpt_error *err);
 
+/* Whether a parameter is an output head's, by the name of its module. */
+bool ckpt_tie_is_head(const char *name);
+
 /* Whether names are a stated tie of the index, in either order. */
 bool ckpt_ties_state(const ckpt_index *index, const char *a, const char *b);
 

@@ -169,7 +169,7 @@ static ckpt_status note_targets(ckpt_adapters *all, const ckpt_opened_adapter *a
 }
 
 static ckpt_status find_changes(ckpt_adapters *all, ckpt_error *err) {
-  CKPT_TRY(ckpt_adapters_find_head(all, err));
+  CKPT_TRY(ckpt_adapters_find_tied(all, err));
   for (uint32_t i = 0; i < all->n; i++) {
     CKPT_TRY(note_base(all, &all->list[i], err));
     CKPT_TRY(note_other_weights(all, &all->list[i], err));
@@ -177,11 +177,13 @@ static ckpt_status find_changes(ckpt_adapters *all, ckpt_error *err) {
     CKPT_TRY(ckpt_changes_collect(all, i, err));
   }
   CKPT_TRY(ckpt_changes_settle(all, err));
+  CKPT_TRY(ckpt_changes_note_unscaled(all, err));
   CKPT_TRY(ckpt_changes_orient(all, err));
   for (uint32_t i = 0; i < all->n; i++) CKPT_TRY(ckpt_changes_check_noop(all, i, err));
   CKPT_TRY(ckpt_changes_check_pairs(all, err));
   for (uint32_t i = 0; i < all->n; i++) CKPT_TRY(ckpt_changes_check_targets(all, i, err));
   CKPT_TRY(ckpt_changes_untie(all, err));
+  CKPT_TRY(ckpt_adapters_note_lacking(all, err));
   return ckpt_changes_check_vocabulary(all, err);
 }
 
@@ -312,17 +314,22 @@ static ckpt_status add_named(ckpt_index *into, const ckpt_adapters *all, const c
 /* With the names that are still its; those that are untied are tensors of their own. */
 static ckpt_status add_tensor(ckpt_index *into, const ckpt_adapters *all, const ckpt_tensor *tensor, ckpt_error *err) {
   uint32_t number, other;
+  if (ckpt_adapters_lacks(all, tensor->name) && !ckpt_adapters_change(all, tensor)) return CKPT_OK;
   CKPT_TRY(add_named(into, all, tensor, tensor->name, &number, err));
   for (const char *const *alias = tensor->aliases; alias != NULL && *alias != NULL; alias++)
     if (ckpt_adapters_untied(all, tensor->name, *alias))
       CKPT_TRY(add_named(into, all, tensor, *alias, &other, err));
-    else {
+    else if (!ckpt_adapters_lacks(all, *alias)) {
       const char *name;
       CKPT_TRY(name_in_merged(&name, into, all, *alias, err));
       CKPT_TRY(ckpt_index_alias(into, number, name, err));
     }
-  if (tensor != all->head.tensor || !ckpt_adapters_untied(all, tensor->name, all->head.name)) return CKPT_OK;
-  return add_named(into, all, tensor, all->head.name, &other, err);
+  for (uint32_t i = 0; i < all->n_tied; i++) {
+    const ckpt_adapter_place *tied = &all->tied[i].place;
+    if (tied->tensor == tensor && !all->tied[i].is_alias && ckpt_adapters_untied(all, tensor->name, tied->name))
+      CKPT_TRY(add_named(into, all, tensor, tied->name, &other, err));
+  }
+  return CKPT_OK;
 }
 
 /* What the base has not. */

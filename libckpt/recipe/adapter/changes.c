@@ -52,6 +52,10 @@ const ckpt_tensor *ckpt_change_tensor(const ckpt_change *change) {
   return change->base;
 }
 
+const char *ckpt_change_rows_module(const ckpt_change *change) {
+  return change->rows_module != NULL ? change->rows_module : change->module;
+}
+
 /* ---- the list ---------------------------------------------------------------------------------------------------- */
 
 static int order(const ckpt_tensor *a, const char *a_name, const ckpt_tensor *b, const char *b_name) {
@@ -69,25 +73,51 @@ static bool is_one_place(const ckpt_change *a, const ckpt_change *b) {
   return order(a->base, a->name, b->base, b->name) == 0;
 }
 
+static ckpt_status refuse_twice(const ckpt_adapters *all, const ckpt_change *change, const ckpt_tensor *a,
+                                const ckpt_tensor *b, ckpt_error *err) {
+  return ckpt_fail(err, CKPT_EFORMAT, all->list[change->adapter].index->path, b->name, "'%s' says the same of '%s'",
+                   a->name, change->name);
+}
+
+static bool is_saved(const ckpt_tensor *whole) { return strstr(whole->name, ".modules_to_save.") != NULL; }
+
+/* PEFT saves an embedding of another size beside the module of it that was trained: as the same, or as it was before.
+ */
+static ckpt_status join_whole(const ckpt_adapters *all, ckpt_change *to, const ckpt_change *other, ckpt_error *err) {
+  const ckpt_index *index = all->list[to->adapter].index;
+  const ckpt_tensor *a = to->whole, *b = other->whole;
+  bool is_same = a != NULL && b != NULL && ckpt_tensor_same_shape(a, b);
+  if (b == NULL) return CKPT_OK;
+  if (is_same) CKPT_TRY(ckpt_same_values(&is_same, index, a, index, b, false, err));
+  if (a != NULL && !is_same && is_saved(a) == is_saved(b)) return refuse_twice(all, to, a, b, err);
+  if (a != NULL && (is_same || is_saved(a))) return CKPT_OK;
+  to->whole = b;
+  to->is_below = other->is_below;
+  return CKPT_OK;
+}
+
 /* What else the same adapter does to the same tensor. */
 static ckpt_status join(const ckpt_adapters *all, ckpt_change *to, const ckpt_change *other, ckpt_error *err) {
-  const char *path = all->list[to->adapter].index->path;
-  const ckpt_tensor *const *from[] = {&other->whole, &other->rows, &other->bias};
-  const ckpt_tensor **into[] = {&to->whole, &to->rows, &to->bias};
-  bool is_twice = to->input != NULL && other->input != NULL;
-  for (size_t i = 0; i < 3; i++) {
-    is_twice = is_twice || (*into[i] != NULL && *from[i] != NULL);
-    if (*from[i] != NULL) *into[i] = *from[i];
+  const ckpt_tensor *const *from[] = {&other->rows, &other->bias, &other->output};
+  const ckpt_tensor **into[] = {&to->rows, &to->bias, &to->output};
+  for (size_t i = 0; i < 3; i++)
+    if (*into[i] != NULL && *from[i] != NULL) return refuse_twice(all, to, *into[i], *from[i], err);
+  CKPT_TRY(join_whole(all, to, other, err));
+  if (other->bias != NULL) {
+    to->bias = other->bias;
+    to->scale = other->scale;
   }
-  if (is_twice)
-    return ckpt_fail(err, CKPT_EFORMAT, path, ckpt_change_tensor(other)->name, "'%s' says the same of '%s'",
-                     ckpt_change_tensor(to)->name, to->name);
-  if (other->bias != NULL) to->scale = other->scale;
+  if (other->rows != NULL) {
+    to->rows = other->rows;
+    to->rows_module = ckpt_change_rows_module(other);
+  }
   if (other->input == NULL) return CKPT_OK;
   const ckpt_change kept = *to;
   *to = *other;
   to->whole = kept.whole;
+  to->is_below = kept.is_below;
   to->rows = kept.rows;
+  to->rows_module = kept.rows != NULL ? ckpt_change_rows_module(&kept) : NULL;
   to->bias = kept.bias;
   return CKPT_OK;
 }
@@ -125,6 +155,25 @@ const ckpt_change *ckpt_changes_of(const ckpt_adapters *all, const ckpt_tensor *
          order(all->changes[low + *n].base, all->changes[low + *n].name, tensor, name) == 0)
     ++*n;
   return &all->changes[low];
+}
+
+/* A scale is one of updates: what takes a tensor's place does so as it is. */
+ckpt_status ckpt_changes_note_unscaled(ckpt_adapters *all, ckpt_error *err) {
+  for (uint32_t adapter = 0; adapter < all->n; adapter++) {
+    const ckpt_opened_adapter *of = &all->list[adapter];
+    const ckpt_change *first = NULL;
+    uint32_t n = 0;
+    for (uint32_t i = 0; of->scale != 1 && i < all->n_changes; i++) {
+      const ckpt_change *c = &all->changes[i];
+      if (c->adapter != adapter || (c->rows == NULL && (c->whole == NULL || c->is_below))) continue;
+      if (n++ == 0) first = c;
+    }
+    if (n != 0)
+      CKPT_TRY(ckpt_adapters_note(all, err, "%s: the scale %g is of updates: '%s'%s as the adapter has saved %s",
+                                  of->path, of->scale, first->name, n == 1 ? " is" : " and others are",
+                                  n == 1 ? "it" : "them"));
+  }
+  return CKPT_OK;
 }
 
 /* ---- several adapters -------------------------------------------------------------------------------------------- */

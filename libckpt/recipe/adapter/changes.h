@@ -6,6 +6,7 @@
 #include "libckpt/recipe/adapter/adapter.h"
 #include "libckpt/recipe/adapter/names.h"
 #include "libckpt/recipe/adapter/peft.h"
+#include "libckpt/recipe/adapter/tied_classes.h"
 
 /* What one adapter does to one tensor of the merged model. */
 typedef struct ckpt_change {
@@ -15,9 +16,11 @@ typedef struct ckpt_change {
   const char *module;                            /* PEFT's path of it */
   const ckpt_tensor *input, *output, *magnitude; /* of a low-rank update */
   const ckpt_tensor *bias;                       /* is added */
-  const ckpt_tensor *rows;                       /* take the place of the base's rows at `indices` */
+  const ckpt_tensor *rows;                       /* take the place of the base's rows, or of whole's */
+  const char *rows_module;                       /* whose rows the config lists, where it is not `module`; or NULL */
   const ckpt_tensor *whole;                      /* takes the base's place */
   bool is_embedding, is_transposed;
+  bool is_below;      /* whole is what the adapter was made for (base_layer) */
   bool is_dropped;    /* the same as another, of a tied tensor */
   uint32_t n_experts; /* whose factors are in one pair; 0: no experts */
   uint32_t expert;    /* which one, where base is one expert's matrix */
@@ -43,6 +46,12 @@ typedef struct ckpt_adapters_note_text {
   bool is_doubt; /* a warning */
 } ckpt_adapters_note_text;
 
+/* Another name of a tensor, by which a class of a family without a row ties two. */
+typedef struct ckpt_tied_name {
+  ckpt_adapter_place place;
+  bool is_alias; /* of the index, too; else the base has no such name */
+} ckpt_tied_name;
+
 struct ckpt_adapters {
   const ckpt_index *base;
   ckpt_adapter_options options;
@@ -51,11 +60,15 @@ struct ckpt_adapters {
   uint32_t n;
   ckpt_change *changes; /* by tensor of the base, then name, then adapter */
   uint32_t n_changes, capacity;
-  bool *is_given;          /* while one adapter is looked at: which tensors of the base it has something for */
-  const char *prefix;      /* that PEFT's paths have before the base's names; NULL: none */
-  ckpt_adapter_place head; /* tensor NULL: no family without a row ties one */
-  uint64_t n_vocabulary;   /* rows of the merged model's embedding, where the base has others; else 0 */
-  const char **untied;     /* kept, tied, kept, tied, ...: pairs that the merged model has no more */
+  bool *is_given;     /* while one adapter is looked at: which tensors of the base it has something for */
+  const char *prefix; /* that PEFT's paths have before the base's names; NULL: none */
+  ckpt_tied_name tied[CKPT_TIED_NAMES + 1];
+  uint32_t n_tied;
+  bool is_always_tied;        /* whatever config.json says */
+  bool is_tie_unknown;        /* a head that the base lacks may be any of its matrices with a row a token */
+  uint64_t n_vocabulary;      /* rows of the merged model's embedding, where the base has others; else 0 */
+  uint64_t n_vocabulary_base; /* of the base's, then */
+  const char **untied;        /* kept, tied, kept, tied, ...: pairs that the merged model has no more */
   uint32_t n_untied, untied_capacity;
   bool has_new_head; /* a tensor that the base lacks */
   const char *class; /* the merged model's for it; NULL: the base's, or not known */
@@ -73,6 +86,13 @@ ckpt_status ckpt_adapters_doubt(ckpt_adapters *all, ckpt_error *err, const char 
 ckpt_status ckpt_adapters_new_head(ckpt_adapters *all, uint32_t number, const char *name, const ckpt_tensor *tensor,
                                    ckpt_error *err);
 
+/* Whether the merged model has no tensor of this name of the base: its class is that of another task, and lacks the
+ * head of a language model (heads.c). */
+bool ckpt_adapters_lacks(const ckpt_adapters *all, const char *name);
+
+/* Notes what of the base is left out for that. ENOMEM. */
+ckpt_status ckpt_adapters_note_lacking(ckpt_adapters *all, ckpt_error *err);
+
 /* That class, and its labels, in config.json. */
 ckpt_status ckpt_adapters_edit_head(ckpt_side_file *config_file, ckpt_arena *arena, const ckpt_adapters *all,
                                     ckpt_error *err);
@@ -87,11 +107,17 @@ ckpt_status ckpt_change_add(ckpt_change **out, ckpt_adapters *all, const ckpt_ch
 /* Any tensor of the adapter that makes the change, for messages. */
 const ckpt_tensor *ckpt_change_tensor(const ckpt_change *change);
 
+/* The module whose rows the config lists. */
+const char *ckpt_change_rows_module(const ckpt_change *change);
+
 /* Adds the changes of one adapter, whose tensors are all looked at (collect.c). */
 ckpt_status ckpt_changes_collect(ckpt_adapters *all, uint32_t number, ckpt_error *err);
 
 /* Sorts the changes, joins those of one adapter to one tensor, and drops what changes nothing (changes.c). */
 ckpt_status ckpt_changes_settle(ckpt_adapters *all, ckpt_error *err);
+
+/* Notes what an adapter saved whole, or in rows, and its scale does not change. ENOMEM (changes.c). */
+ckpt_status ckpt_changes_note_unscaled(ckpt_adapters *all, ckpt_error *err);
 
 /* Finds how each update lies in its tensor, and refuses what does not fit (shapes.c). */
 ckpt_status ckpt_changes_orient(ckpt_adapters *all, ckpt_error *err);
@@ -106,9 +132,26 @@ ckpt_status ckpt_changes_check_pairs(const ckpt_adapters *all, ckpt_error *err);
 /* Decides what becomes of tied weights, as the options say (tied.c). */
 ckpt_status ckpt_changes_untie(ckpt_adapters *all, ckpt_error *err);
 
-/* The head that a model of a family without a row computes with its input embedding, which alone is stored: all->head
- * (tied.c). ENOMEM. */
-ckpt_status ckpt_adapters_find_head(ckpt_adapters *all, ckpt_error *err);
+/* Finds the names that a model of a family without a row ties to tensors of the base: all->tied (tied.c). ENOMEM. */
+ckpt_status ckpt_adapters_find_tied(ckpt_adapters *all, ckpt_error *err);
+
+/* The place of such a name; tensor NULL: there is none (tied.c). */
+ckpt_adapter_place ckpt_adapters_tied(const ckpt_adapters *all, const char *wanted);
+
+enum { CKPT_VOCABULARIES = 16 }; /* that one config has */
+
+/* The sizes of vocabularies that config.json has, and which of them the base stores an output head of, by its name. */
+typedef struct ckpt_vocabularies {
+  uint64_t sizes[CKPT_VOCABULARIES];
+  bool has_head[CKPT_VOCABULARIES], has_any_head;
+  size_t n;
+} ckpt_vocabularies;
+
+/* As ckpt_config_parse (vocabulary.c). */
+ckpt_status ckpt_vocabularies_read(ckpt_vocabularies *out, const ckpt_index *base, ckpt_error *err);
+
+/* Whether a tensor has a row a token of a vocabulary without such a head. */
+bool ckpt_vocabularies_lack_head(const ckpt_vocabularies *all, const ckpt_index *base, const ckpt_tensor *tensor);
 
 /* Whether the merged model has no more the tie that gives a tensor this other name. */
 bool ckpt_adapters_untied(const ckpt_adapters *all, const char *kept, const char *tied);
@@ -144,7 +187,7 @@ const ckpt_change *ckpt_changes_of(const ckpt_adapters *all, const ckpt_tensor *
 ckpt_dtype ckpt_change_dtype(const ckpt_adapters *all, const ckpt_change *changes, uint32_t n);
 const ckpt_tensor *ckpt_change_shape(const ckpt_change *changes, uint32_t n); /* as above */
 
-/* config.json with what the merge makes of it: ties and the size of the vocabulary (config.c). */
+/* config.json with what the merge makes of it: ties and the size of the vocabulary (vocabulary.c). */
 ckpt_status ckpt_adapters_edit_config(ckpt_index *merged, const ckpt_adapters *all, ckpt_error *err);
 
 /* Tokenizer files of the adapters, which take the place of the base's (vocabulary.c). EUNSUPPORTED: two adapters bring

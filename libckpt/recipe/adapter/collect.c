@@ -40,7 +40,7 @@ static ckpt_status check_base(const ckpt_adapters *all, const ckpt_tensor *base,
 
 static ckpt_adapter_place find_place(const ckpt_adapters *all, const char *wanted) {
   const ckpt_adapter_place place = ckpt_adapter_find(all->base, wanted);
-  return place.tensor == NULL && all->head.tensor != NULL && strcmp(all->head.name, wanted) == 0 ? all->head : place;
+  return place.tensor == NULL ? ckpt_adapters_tied(all, wanted) : place;
 }
 
 static ckpt_status refuse_nowhere(const ckpt_adapters *all, const char *wanted, ckpt_error *err) {
@@ -168,7 +168,8 @@ static ckpt_status is_of_base(bool *same, const ckpt_adapters *all, uint32_t num
 
 /* A tensor that takes another's place, or is one that the base lacks: the head of another task. */
 static ckpt_status add_whole(ckpt_adapters *all, uint32_t number, const ckpt_adapter_tensor *item, ckpt_error *err) {
-  ckpt_change change = {.adapter = number, .module = item->module, .whole = item->tensor}, *added;
+  ckpt_change change = {.adapter = number, .module = item->module, .whole = item->tensor, .is_below = item->is_below},
+              *added;
   const ckpt_adapter_place place = find_place(all, item->wanted);
   bool is_same;
   if (place.tensor == NULL) {

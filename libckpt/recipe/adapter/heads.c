@@ -1,5 +1,5 @@
-/* heads.c - the head of another task, which an adapter has saved and its base lacks: the class of the merged model, and
- * its labels. See changes.h.
+/* heads.c - the head of another task, which an adapter has saved and its base lacks: the class of the merged model, its
+ * labels, and the head of the base's class, which it lacks. See changes.h.
  *
  * The class is the base's with the ending of the task that the adapter's config names. Transformers counts the labels
  * in id2label, else takes num_labels (ckpt_config_labels). */
@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "libckpt/base/error.h"
+#include "libckpt/index/arch.h"
 #include "libckpt/recipe/adapter/changes.h"
 
 enum { MAX_LABELS = 4096 /* more are no labels */ };
@@ -70,6 +71,70 @@ ckpt_status ckpt_adapters_new_head(ckpt_adapters *all, uint32_t number, const ch
   return ckpt_adapters_doubt(all, err, "'%s' is new: config.json still names the class of the base, which lacks it",
                              name);
 }
+
+/* ---- heads that the class lacks ---------------------------------------------------------------------------------- */
+
+static bool has_row(const ckpt_arch_shape *rows, const char *name) {
+  uint64_t numbers[2];
+  for (; rows != NULL && rows->hf != NULL; rows++)
+    if (ckpt_arch_matches(rows->hf, name, numbers)) return true;
+  return false;
+}
+
+/* Of a family with a row: a head's tensor of one of its classes, and none of this class. */
+static bool row_lacks(const ckpt_arch *arch, const char *class, const char *name) {
+  bool is_head = false;
+  for (const ckpt_arch_model *model = arch->models; model != NULL && model->name != NULL; model++) {
+    const bool has = has_row(model->head, name);
+    if (has && strcmp(model->name, class) == 0) return false;
+    is_head = is_head || has;
+  }
+  return is_head;
+}
+
+/* Heads of language models in families without a row, by the modules that hold them in transformers' classes. */
+static bool is_of_words(const char *name) {
+  static const char *const modules[] = {"lm_head.",
+                                        "cls.",
+                                        "embed_out.",
+                                        "generator_lm_head.",
+                                        "generator_predictions.",
+                                        "predictions.",
+                                        "vocab_transform.",
+                                        "vocab_layer_norm.",
+                                        "vocab_projector.",
+                                        "lm_loss.",
+                                        "pred_layer.",
+                                        "output_projection."};
+  static const char *const whole[] = {"decoder.weight", "decoder.bias", "final_logits_bias"};
+  for (size_t i = 0; i < sizeof modules / sizeof *modules; i++)
+    if (strncmp(name, modules[i], strlen(modules[i])) == 0) return true;
+  for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
+    if (strcmp(name, whole[i]) == 0) return true;
+  return false;
+}
+
+bool ckpt_adapters_lacks(const ckpt_adapters *all, const char *name) {
+  const ckpt_arch *arch = all->base->architecture != NULL ? ckpt_arch_find(all->base->architecture) : NULL;
+  if (all->class == NULL) return false;
+  return arch != NULL ? row_lacks(arch, all->class, name) : is_of_words(name);
+}
+
+ckpt_status ckpt_adapters_note_lacking(ckpt_adapters *all, ckpt_error *err) {
+  uint32_t n = 0;
+  const char *first = NULL;
+  for (uint32_t i = 0; all->class != NULL && i < all->base->n_tensors; i++) {
+    const ckpt_tensor *tensor = &all->base->tensors[i];
+    if (!ckpt_adapters_lacks(all, tensor->name) || ckpt_adapters_change(all, tensor)) continue;
+    if (n++ == 0) first = tensor->name;
+  }
+  if (n == 0) return CKPT_OK;
+  if (n == 1) return ckpt_adapters_note(all, err, "'%s' is left out: %s has no such tensor", first, all->class);
+  return ckpt_adapters_note(all, err, "'%s' and %u more are left out: %s has no such tensors", first, n - 1,
+                            all->class);
+}
+
+/* ---- config.json ------------------------------------------------------------------------------------------------- */
 
 enum { MAX_LABEL = 48 /* bytes that one takes */ };
 

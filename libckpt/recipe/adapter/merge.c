@@ -160,7 +160,7 @@ static ckpt_status replace_rows(ckpt_expr **value, const ckpt_adapters *all, con
   ckpt_expr *given;
   size_t n;
   ckpt_status status;
-  CKPT_TRY_GOTO(ckpt_peft_rows(&indices, &n, &adapter->peft, c->module, (*value)->shape[0], err));
+  CKPT_TRY_GOTO(ckpt_peft_rows(&indices, &n, &adapter->peft, ckpt_change_rows_module(c), (*value)->shape[0], err));
   if (n != c->rows->shape[0]) {
     status = ckpt_fail(err, CKPT_EFORMAT, adapter->index->path, c->rows->name,
                        "has %llu rows, the config names %zu (trainable_token_indices)",
@@ -214,6 +214,7 @@ ckpt_status ckpt_change_expr(ckpt_expr **out, const ckpt_adapters *all, const ck
     CKPT_TRY(ckpt_expr_read_in(&value, arena, all->base, first->base, err));
   const ckpt_expr shape = *value;
   if (ckpt_dtype_is_block((ckpt_dtype)value->dtype)) CKPT_TRY(ckpt_expr_dequantize_in(&value, arena, value, err));
+  if (first->rows != NULL) CKPT_TRY(replace_rows(&value, all, first, arena, err));
   const bool has_update = first->input != NULL || n > 1;
   if (first->n_experts != 0 && value->rank == 3)
     CKPT_TRY(add_to_experts(&value, all, changes, n, arena, err));
@@ -223,6 +224,5 @@ ckpt_status ckpt_change_expr(ckpt_expr **out, const ckpt_adapters *all, const ck
     if (shape.rank != 2) CKPT_TRY(ckpt_expr_reshape_in(&value, arena, value, shape.rank, shape.shape, err));
   }
   if (value->rank == 1) CKPT_TRY(add_biases(&value, all, changes, n, arena, err));
-  if (first->rows != NULL) CKPT_TRY(replace_rows(&value, all, first, arena, err));
   return ckpt_expr_round_in(out, arena, value, ckpt_change_dtype(all, changes, n), err);
 }

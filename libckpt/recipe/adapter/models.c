@@ -60,10 +60,13 @@ const ckpt_tensor *ckpt_model_tied_to(const ckpt_index *base, const char *name) 
   return NULL;
 }
 
-ckpt_status ckpt_model_find_head(ckpt_adapter_place *out, const ckpt_index *base, ckpt_error *err) {
+ckpt_status ckpt_model_find_tied(ckpt_adapter_place out[CKPT_TIED_NAMES + 1], uint32_t *n, const ckpt_index *base,
+                                 ckpt_error *err) {
   ckpt_adapters all = {.base = base};
-  CKPT_TRY(ckpt_adapters_find_head(&all, err));
-  *out = all.head;
+  *n = 0;
+  CKPT_TRY(ckpt_adapters_find_tied(&all, err));
+  for (uint32_t i = 0; i < all.n_tied; i++)
+    if (!all.tied[i].is_alias) out[(*n)++] = all.tied[i].place;
   return CKPT_OK;
 }
 

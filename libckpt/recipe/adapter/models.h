@@ -5,6 +5,7 @@
 #define CKPT_RECIPE_ADAPTER_MODELS_H
 
 #include "libckpt/recipe/adapter/names.h"
+#include "libckpt/recipe/adapter/tied_classes.h"
 
 /* The model's name of a tensor that the base's files call `name`; written to out where it is another one. */
 const char *ckpt_model_name(char out[CKPT_ADAPTER_NAME], const ckpt_index *base, const char *name);
@@ -25,8 +26,10 @@ bool ckpt_model_tied_name(char out[CKPT_ADAPTER_NAME], const ckpt_index *base, c
 /* The tensor of the base that such a name is of; NULL: it is no such name. */
 const ckpt_tensor *ckpt_model_tied_to(const ckpt_index *base, const char *name);
 
-/* The head that the model computes with its input embedding, where that alone is stored; tensor NULL: none. ENOMEM. */
-ckpt_status ckpt_model_find_head(ckpt_adapter_place *out, const ckpt_index *base, ckpt_error *err);
+/* Further names that the model's class has for stored tensors, and that the base lacks: its head, and what else is tied
+ * (tied_classes.h). ENOMEM. */
+ckpt_status ckpt_model_find_tied(ckpt_adapter_place out[CKPT_TIED_NAMES + 1], uint32_t *n, const ckpt_index *base,
+                                 ckpt_error *err);
 
 /* Whether a matrix of a linear layer is stored transposed, as GPT-2 does: the family, else the model's type says so. */
 bool ckpt_model_transposes(const ckpt_model_facts *facts, const ckpt_index *base, const ckpt_tensor *tensor);

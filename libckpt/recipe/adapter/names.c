@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "libckpt/base/error.h"
+#include "libckpt/base/text.h"
 #include "libckpt/index/arch.h"
 
 static const char *const prefixes[] = {"base_model.model.", "module.", "_orig_mod."};
@@ -144,6 +145,27 @@ static ckpt_adapter_place find_prefixed(const ckpt_index *base, const char *want
   return find_name(base, name);
 }
 
+/* Whether a tensor's name begins so. */
+static bool has_prefix(const ckpt_index *base, const char *prefix, size_t n) {
+  uint32_t low = 0, high = base->n_tensors;
+  while (low < high) {
+    const uint32_t middle = low + (high - low) / 2;
+    if (strncmp(base->tensors[base->by_name[middle]].name, prefix, n) < 0)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low < base->n_tensors && strncmp(base->tensors[base->by_name[low]].name, prefix, n) == 0;
+}
+
+/* The name without its first component, where the base is a bare model: no name of it begins with that. */
+static ckpt_adapter_place find_bare(const ckpt_index *base, const char *wanted) {
+  const char *dot = strchr(wanted, '.');
+  if (dot == NULL || strchr(dot + 1, '.') == NULL || has_prefix(base, wanted, (size_t)(dot + 1 - wanted)))
+    return (ckpt_adapter_place){0};
+  return find_name(base, dot + 1);
+}
+
 /* A checkpoint of the bare model lacks a prefix that its class with a head has, or the reverse. */
 static ckpt_adapter_place find_any(const ckpt_index *base, const char *wanted) {
   static const char *const usual[] = {"", "model.", "transformer.", "bert.", "roberta."};
@@ -153,18 +175,23 @@ static ckpt_adapter_place find_any(const ckpt_index *base, const char *wanted) {
     return find_prefixed(base, wanted, arch->base_prefix);
   for (size_t i = 1; arch == NULL && found.tensor == NULL && i < sizeof usual / sizeof *usual; i++)
     found = find_prefixed(base, wanted, usual[i]);
-  return found;
+  return arch == NULL && found.tensor == NULL ? find_bare(base, wanted) : found;
+}
+
+/* What transformers calls otherwise than files do. */
+static bool as_stored(char name[CKPT_ADAPTER_NAME + 64], const ckpt_index *base, const char *wanted) {
+  static const char fused[] = ".mlp.", stored[] = ".block_sparse_moe.";
+  const ckpt_arch *arch = base->architecture != NULL ? ckpt_arch_find(base->architecture) : NULL;
+  for (const ckpt_arch_joined *row = arch == NULL ? NULL : arch->joined; row != NULL && row->hf != NULL; row++)
+    if (strcmp(row->hf, wanted) == 0 && row->parts[1] == NULL && strchr(row->parts[0], '#') == NULL)
+      return ckpt_c_snprintf(name, CKPT_ADAPTER_NAME + 64, "%s", row->parts[0]) > 0;
+  const char *at = strstr(wanted, fused);
+  return at != NULL && (size_t)snprintf(name, CKPT_ADAPTER_NAME + 64, "%.*s%s%s", (int)(at - wanted), wanted, stored,
+                                        at + sizeof fused - 1) < CKPT_ADAPTER_NAME + 64;
 }
 
 ckpt_adapter_place ckpt_adapter_find(const ckpt_index *base, const char *wanted) {
-  static const char fused[] = ".mlp.", stored[] = ".block_sparse_moe.";
-  ckpt_adapter_place found = find_any(base, wanted);
-  if (found.tensor == NULL && strcmp(wanted, "lm_head.weight") == 0) found = find_name(base, "embed_out.weight");
-  const char *at = strstr(wanted, fused);
+  const ckpt_adapter_place found = find_any(base, wanted);
   char name[CKPT_ADAPTER_NAME + 64];
-  if (found.tensor != NULL || at == NULL) return found;
-  if ((size_t)snprintf(name, sizeof name, "%.*s%s%s", (int)(at - wanted), wanted, stored, at + sizeof fused - 1) >=
-      sizeof name)
-    return found;
-  return find_any(base, name);
+  return found.tensor == NULL && as_stored(name, base, wanted) ? find_any(base, name) : found;
 }

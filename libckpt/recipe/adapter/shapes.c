@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "libckpt/base/error.h"
+#include "libckpt/base/text.h"
 #include "libckpt/index/arch.h"
 #include "libckpt/recipe/adapter/changes.h"
 
@@ -39,37 +40,79 @@ static int decide(const ckpt_adapters *all, const ckpt_change *c) {
   return fits(c, true) == fits(c, false) ? -1 : fits(c, true);
 }
 
+/* A model of two: each side has a config in the config, and its own kind of layers. */
+typedef enum side { WHOLE, ENCODER, DECODER, N_SIDES } side;
+
+static const char *const side_names[N_SIDES] = {"", "encoder.", "decoder."};
+
+/* What the square matrices of each side are, by the other matrices of one adapter, and by the config. */
+typedef struct ways {
+  const ckpt_config *config; /* NULL: none */
+  int by_others[N_SIDES];    /* as decide() */
+  int by_type[N_SIDES];      /* the same */
+} ways;
+
+static bool has_side(const ckpt_config *config, side s) {
+  char key[32];
+  ckpt_c_snprintf(key, sizeof key, "%smodel_type", side_names[s]);
+  return config != NULL && ckpt_config_has(config, key);
+}
+
+static side side_of(const ckpt_config *config, const ckpt_change *c) {
+  for (side s = ENCODER; s < N_SIDES; s++)
+    if (strncmp(c->name, side_names[s], strlen(side_names[s])) == 0 && has_side(config, s)) return s;
+  return WHOLE;
+}
+
+/* What the linear layers of a family without a row are: Conv1D in few. A class whose ties are known is transformers',
+ * and so are these encoders; -1: another's. */
+static int decide_by_type(const ckpt_config *config, side s) {
+  static const char *const transposed[] = {"gpt2", "openai-gpt", "imagegpt", "decision_transformer"};
+  static const char *const others[] = {
+      "bert",       "roberta", "xlm-roberta", "camembert",  "distilbert", "electra",    "albert",   "deberta",
+      "deberta-v2", "mpnet",   "ernie",       "modernbert", "big_bird",   "longformer", "roformer", "bert-generation",
+      "vit",        "deit",    "beit",        "swin",       "wav2vec2",   "hubert",     "wavlm",    "whisper",
+      "t5",         "bart",    "mbart",       "opt",        "trocr",      "clip"};
+  char key[32];
+  const char *type, *class;
+  ckpt_c_snprintf(key, sizeof key, "%smodel_type", side_names[s]);
+  if (config == NULL || !ckpt_config_text(config, key, &type)) return -1;
+  for (size_t i = 0; i < sizeof transposed / sizeof *transposed; i++)
+    if (strcmp(type, transposed[i]) == 0) return 1;
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+    if (strcmp(type, others[i]) == 0) return 0;
+  ckpt_c_snprintf(key, sizeof key, "%sarchitectures", side_names[s]);
+  return ckpt_config_item(config, key, 0, &class) && ckpt_tied_class_of(class) != NULL ? 0 : -1;
+}
+
 ckpt_status ckpt_adapter_type_transposes(int *out, const ckpt_index *base, ckpt_error *err) {
-  static const char *const types[] = {"gpt2", "openai-gpt", "imagegpt", "decision_transformer"};
-  const ckpt_side_file *side = ckpt_index_side_file(base, "config.json");
+  const ckpt_side_file *file = ckpt_index_side_file(base, "config.json");
   ckpt_config *config;
-  const char *type;
   *out = -1;
-  if (side == NULL || side->text == NULL) return CKPT_OK;
-  const ckpt_status status = ckpt_config_parse(&config, side->text, side->n_bytes, NULL, NULL);
+  if (file == NULL || file->text == NULL) return CKPT_OK;
+  const ckpt_status status = ckpt_config_parse(&config, file->text, file->n_bytes, NULL, NULL);
   if (status == CKPT_ENOMEM) return ckpt_fail(err, status, NULL, NULL, "out of memory");
   if (status != CKPT_OK) return CKPT_OK;
-  if (ckpt_config_text(config, "model_type", &type)) {
-    *out = 0;
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-      if (strcmp(type, types[i]) == 0) *out = 1;
-  }
+  *out = decide_by_type(config, WHOLE);
   ckpt_config_free(config);
   return CKPT_OK;
 }
 
-/* What the other matrices of the same adapter have in common; -1: nothing. */
-static int decide_by_others(const ckpt_adapters *all, uint32_t adapter) {
-  int found = -1;
+/* What the other matrices of the same adapter and side have in common; -1: nothing. */
+static void decide_by_others(ways *out, const ckpt_adapters *all, uint32_t adapter) {
+  bool is_mixed[N_SIDES] = {false};
+  for (side s = WHOLE; s < N_SIDES; s++) out->by_others[s] = -1;
   for (uint32_t i = 0; i < all->n_changes; i++) {
     const ckpt_change *c = &all->changes[i];
     if (c->adapter != adapter || c->input == NULL || c->n_experts != 0 || c->is_embedding || target(c)->rank != 2)
       continue;
+    const side s = side_of(out->config, c);
     const int way = decide(all, c);
-    if (way >= 0 && found >= 0 && way != found) return -1;
-    if (way >= 0) found = way;
+    if (way >= 0 && out->by_others[s] >= 0 && way != out->by_others[s]) is_mixed[s] = true;
+    if (way >= 0) out->by_others[s] = way;
   }
-  return found;
+  for (side s = WHOLE; s < N_SIDES; s++)
+    if (is_mixed[s]) out->by_others[s] = -1;
 }
 
 static ckpt_status refuse_square(const ckpt_adapters *all, const ckpt_change *c, ckpt_error *err) {
@@ -100,14 +143,15 @@ static ckpt_status check_magnitude(const ckpt_adapters *all, const ckpt_change *
                    (ull)n, c->is_transposed ? "columns" : "rows", c->name);
 }
 
-static ckpt_status orient(ckpt_adapters *all, ckpt_change *c, int of_others, ckpt_error *err) {
+static ckpt_status orient(ckpt_adapters *all, ckpt_change *c, const ways *known, ckpt_error *err) {
   const ckpt_peft *peft = &all->list[c->adapter].peft;
   if (c->base->rank < 2)
     return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "only updates of matrices are merged ('%s' has %u axes)",
                      c->base->name, c->base->rank);
+  const side s = side_of(known->config, c);
   int way = decide(all, c);
-  if (way < 0) way = of_others;
-  if (way < 0) CKPT_TRY(ckpt_adapter_type_transposes(&way, all->base, err));
+  if (way < 0) way = known->by_others[s];
+  if (way < 0) way = known->by_type[s];
   if (way < 0 && peft->is_transposed && fits(c, true)) return refuse_square(all, c, err);
   c->is_transposed = way > 0;
   return fits(c, c->is_transposed) ? check_magnitude(all, c, err) : refuse_shape(c, err);
@@ -128,18 +172,18 @@ static ckpt_status check_whole(const ckpt_change *c, ckpt_error *err) {
 
 static ckpt_status check_rows(const ckpt_change *c, ckpt_error *err) {
   if (c->rows == NULL) return CKPT_OK;
-  if (c->input != NULL || c->whole != NULL || c->base->rank != 2)
+  if (c->input != NULL || (c->whole != NULL && !c->is_below) || target(c)->rank != 2)
     return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "'%s' is changed as a whole too", c->name);
   if (c->rows->rank == 2 && c->rows->shape[1] == c->base->shape[1]) return CKPT_OK;
   return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "its rows are not of %llu elements, as those of '%s'",
                    (ull)c->base->shape[1], c->name);
 }
 
-static ckpt_status check_one(ckpt_adapters *all, ckpt_change *c, int of_others, ckpt_error *err) {
+static ckpt_status check_one(ckpt_adapters *all, ckpt_change *c, const ways *known, ckpt_error *err) {
   CKPT_TRY(check_whole(c, err));
   CKPT_TRY(check_rows(c, err));
   if (c->input == NULL || c->n_experts != 0) return CKPT_OK; /* experts.c has looked at those */
-  return orient(all, c, of_others, err);
+  return orient(all, c, known, err);
 }
 
 /* PEFT says so in the config, and corrects it on loading. */
@@ -157,16 +201,29 @@ static ckpt_status note_flag(ckpt_adapters *all, uint32_t adapter, ckpt_error *e
   return CKPT_OK;
 }
 
-ckpt_status ckpt_changes_orient(ckpt_adapters *all, ckpt_error *err) {
+static ckpt_status orient_all(ckpt_adapters *all, const ckpt_config *config, ckpt_error *err) {
+  ways known = {.config = config};
+  for (side s = WHOLE; s < N_SIDES; s++) known.by_type[s] = decide_by_type(config, s);
   for (uint32_t adapter = 0; adapter < all->n; adapter++) {
-    const int of_others = decide_by_others(all, adapter);
+    decide_by_others(&known, all, adapter);
     for (uint32_t i = 0; i < all->n_changes; i++) {
       ckpt_change *c = &all->changes[i];
       if (c->adapter != adapter) continue;
-      CKPT_TRY(ckpt_fail_at(check_one(all, c, of_others, err), err, all->list[adapter].index->path,
+      CKPT_TRY(ckpt_fail_at(check_one(all, c, &known, err), err, all->list[adapter].index->path,
                             ckpt_change_tensor(c)->name));
     }
     CKPT_TRY(note_flag(all, adapter, err));
   }
   return CKPT_OK;
+}
+
+ckpt_status ckpt_changes_orient(ckpt_adapters *all, ckpt_error *err) {
+  const ckpt_side_file *file = ckpt_index_side_file(all->base, "config.json");
+  ckpt_config *config = NULL;
+  if (file != NULL && file->text != NULL &&
+      ckpt_config_parse(&config, file->text, file->n_bytes, NULL, NULL) != CKPT_OK)
+    config = NULL;
+  const ckpt_status status = orient_all(all, config, err);
+  ckpt_config_free(config);
+  return status;
 }

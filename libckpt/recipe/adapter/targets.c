@@ -153,8 +153,10 @@ static ckpt_status check_saved(const ckpt_adapters *all, uint32_t number, uint32
     is_anywhere = true;
     if (!all->is_given[i]) ckpt_name_list_add(&missing, tensor->name);
   }
-  for (uint32_t i = first; i < all->n_changes; i++)
-    is_anywhere = is_anywhere || is_whole(peft, all->changes[i].name) || is_whole(peft, all->changes[i].module);
+  for (uint32_t i = first; i < all->n_changes; i++) {
+    const ckpt_change *c = &all->changes[i];
+    is_anywhere = is_anywhere || is_whole(peft, c->name) || (c->whole != NULL && is_whole(peft, c->module));
+  }
   for (size_t i = 0; !is_anywhere && i < peft->saved.n; i++) ckpt_name_list_add(&missing, peft->saved.names[i]);
   return refuse_missing(all, number, &missing, "modules_to_save", err);
 }

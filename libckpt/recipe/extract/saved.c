@@ -19,7 +19,8 @@ typedef struct place {
 
 typedef struct settling {
   ckpt_extraction *x;
-  ckpt_adapter_place head;
+  ckpt_adapter_place tied[CKPT_TIED_NAMES + 1];
+  uint32_t n_tied;
   place *places;
   size_t n_places, place_capacity;
   const char **modules; /* that are saved whole */
@@ -78,11 +79,16 @@ static ckpt_extract_item *item_of(ckpt_extract_item *const *first, const char *n
 static ckpt_status add_names(settling *s, const char *name, const ckpt_tensor *base, ckpt_extract_item *item,
                              ckpt_error *err) {
   char tied[CKPT_ADAPTER_NAME];
+  bool is_listed[CKPT_TIED_NAMES + 1] = {false};
   CKPT_TRY(add_place(s, name, base, item, err));
-  for (size_t i = 0; ckpt_model_tied_name(tied, s->x->base, name, i); i++)
+  for (size_t i = 0; ckpt_model_tied_name(tied, s->x->base, name, i); i++) {
+    for (uint32_t k = 0; k < s->n_tied; k++) is_listed[k] = is_listed[k] || strcmp(s->tied[k].name, tied) == 0;
     CKPT_TRY(add_place(s, tied, base, item, err));
-  if (s->head.tensor != base || strcmp(base->name, name) != 0) return CKPT_OK;
-  return add_place(s, s->head.name, base, item, err);
+  }
+  for (uint32_t k = 0; k < s->n_tied; k++)
+    if (s->tied[k].tensor == base && strcmp(base->name, name) == 0 && !is_listed[k])
+      CKPT_TRY(add_place(s, s->tied[k].name, base, item, err));
+  return CKPT_OK;
 }
 
 static ckpt_status list_places(settling *s, ckpt_error *err) {
@@ -267,7 +273,7 @@ static ckpt_status level_experts(ckpt_extraction *x, ckpt_error *err) {
 ckpt_status ckpt_extract_settle(ckpt_extraction *x, ckpt_error *err) {
   settling s = {.x = x};
   ckpt_status status;
-  CKPT_TRY_GOTO(ckpt_model_find_head(&s.head, x->base, err));
+  CKPT_TRY_GOTO(ckpt_model_find_tied(s.tied, &s.n_tied, x->base, err));
   CKPT_TRY_GOTO(list_places(&s, err));
   CKPT_TRY_GOTO(list_modules(&s, err));
   CKPT_TRY_GOTO(add_namesakes(&s, err));
