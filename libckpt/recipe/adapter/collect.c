@@ -243,7 +243,8 @@ static ckpt_status add_other(ckpt_adapters *all, uint32_t number, const ckpt_ada
   if (item->part == CKPT_ADAPTER_ROWS) return add_rows(all, number, item, err);
   CKPT_TRY(ckpt_adapter_check_whole(found, item, &all->list[number].peft, err));
   if (ckpt_adapter_is_integer(item->tensor)) return check_integers(all, number, item, err);
-  const ckpt_tensor *tied = ckpt_model_tied_to(all->base, item->wanted);
+  const bool is_of_class = ckpt_adapters_tied(all, item->wanted).tensor != NULL; /* which is decided with the whole */
+  const ckpt_tensor *tied = is_of_class ? NULL : ckpt_model_tied_to(all->base, item->wanted);
   return tied != NULL ? check_tied(all, number, found, item, tied, err) : add_whole(all, number, item, err);
 }
 
