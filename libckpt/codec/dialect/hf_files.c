@@ -342,16 +342,6 @@ static ckpt_status print_config(const char **out, const ckpt_index *from, const 
   return *out == NULL ? ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory") : CKPT_OK;
 }
 
-ckpt_status ckpt_dialect_config(const char **out, const ckpt_index *index, ckpt_arena *arena, ckpt_error *err) {
-  ckpt_losses losses = {.arena = arena};
-  const ckpt_arch *arch = index->stored_form == NULL ? NULL : ckpt_dialect_of_gguf(index->stored_form);
-  *out = NULL;
-  if (arch == NULL) return CKPT_OK;
-  CKPT_TRY(print_config(out, index->stored_form, arch, arena, &losses, err));
-  if (losses.n == 0) return CKPT_OK;
-  return ckpt_fail(err, CKPT_EUNSUPPORTED, index->path, NULL, "%s", losses.texts[0]);
-}
-
 static ckpt_status add_file(ckpt_index *into, const char *name, const char *text, ckpt_error *err) {
   CKPT_TRY(ckpt_index_add_side_file(into, name, 0, strlen(text), err));
   into->side_files[into->n_side_files - 1].text = text;
@@ -378,6 +368,40 @@ static bool is_implied(const char *key, const ckpt_index *from, const ckpt_arch 
   for (const ckpt_arch_key *row = arch->gguf->keys; row->gguf != NULL; row++)
     if (strcmp(row->gguf, key + n + 1) == 0) return true;
   return false;
+}
+
+/* Whether llama.cpp computes with a key of the family that no config.json says; a value that changes nothing is none.
+ */
+static bool is_computed_with(const ckpt_meta *meta, const ckpt_index *from, const ckpt_arch *arch) {
+  static const char *const keys[] = {"rope.scale_linear", "expert_group_count", "nextn_predict_layers"};
+  const size_t n = strlen(arch->gguf->architecture);
+  if (strncmp(meta->key, arch->gguf->architecture, n) != 0 || meta->key[n] != '.' || is_implied(meta->key, from, arch))
+    return false;
+  const char *key = meta->key + n + 1;
+  if (strcmp(key, "attention.causal") == 0) return strcmp(meta->value, "true") != 0;
+  if (strcmp(key, "rope.scaling.finetuned") == 0) return false;
+  if (strcmp(key, "rope.scaling.original_context_length") == 0) return false; /* of yarn, which says it */
+  if (strcmp(key, "rope.scaling.attn_factor") == 0) return number_of(from, arch, key, 1) != 1;
+  if (strncmp(key, "rope.scaling.", sizeof "rope.scaling." - 1) == 0) return true;
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+    if (strcmp(key, keys[i]) == 0) return true;
+  return false;
+}
+
+ckpt_status ckpt_dialect_config(const char **out, const ckpt_index *index, ckpt_arena *arena, ckpt_error *err) {
+  ckpt_losses losses = {.arena = arena};
+  const ckpt_arch *arch = index->stored_form == NULL ? NULL : ckpt_dialect_of_gguf(index->stored_form);
+  *out = NULL;
+  if (arch == NULL) return CKPT_OK;
+  CKPT_TRY(print_config(out, index->stored_form, arch, arena, &losses, err));
+  for (uint32_t i = 0; i < index->stored_form->n_metadata; i++) {
+    const ckpt_meta *meta = &index->stored_form->metadata[i];
+    if (is_computed_with(meta, index->stored_form, arch))
+      return ckpt_fail(err, CKPT_EUNSUPPORTED, index->path, NULL,
+                       "%s is %.40s: llama.cpp computes with it, and no config.json says it", meta->key, meta->value);
+  }
+  if (losses.n == 0) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EUNSUPPORTED, index->path, NULL, "%s", losses.texts[0]);
 }
 
 /* Metadata has become files; of what none of them has a place for the names are said. */

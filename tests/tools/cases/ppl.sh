@@ -49,6 +49,9 @@ changed() {
 changed --set llama.rope.dimension_count=4
 changed --remove llama.attention.layer_norm_rms_epsilon
 changed --remove llama.context_length
+changed --set llama.rope.scale_linear=4.0
+changed --set llama.rope.scaling.attn_factor=2.0
+changed --set llama.attention.causal=false
 changed --exclude blk.1.ffn_up.weight
 changed --exclude '*.attn_q.bias'
 for bos in 0 5; do
