@@ -75,6 +75,20 @@ class Lint(unittest.TestCase):
                 "add formats/foo.c\nsee libckpt/run.c.\nand `walk.c`\nand `run/run.c`\n")
         self.assertEqual([line for line, _ in lint.missing_paths("docs/a.md", page, files)], [3, 4, 5])
 
+    def test_tests_that_nothing_runs(self):
+        texts = {"dev": "python3 tests/summary.py\n", "tests/summary.py": "", "tests/faults/kills.py": "import scratch\n",
+                 "tests/CMakeLists.txt": "add_test(${HERE}/faults/kills.py) # faults/never.py\nadd_executable(a libckpt/copy.c)\n"
+                                         "add_test(install/run.sh ${DIR}/memory/memory.py)\n",
+                 "tests/faults/scratch.py": "", "tests/libckpt/copy.c": "", "tests/memory/memory.py": "",
+                 "tests/lint/CMakeLists.txt": "add_test(${HERE}/lint_test.py)\n", "tests/lint/lint_test.py": "",
+                 "tests/install/run.sh": 'cc "$here/consumer.c"\n', "tests/install/consumer.c": "",
+                 "tests/a_test.cc": 'run("tiny.py"); // never2.py\n', "tests/tools/tiny.py": "", "tests/data/a/make.py": ""}
+        self.assertEqual(list(lint.loose_tests(texts)), [])
+        loose = {"tests/libckpt/x_test.c": "", "tests/faults/never.py": "import never2\n", "tests/faults/never2.py": "",
+                 "tests/lint/never_test.py": "", "tests/io/x.sh": "", "tests/libckpt/io/copy.c": "", "tests/a.md": "x.sh\n"}
+        self.assertEqual([line.split(":")[0] for line in lint.loose_tests({**texts, **loose})],
+                         sorted(path for path in loose if not path.endswith(".md")))
+
     def test_code_keeps_its_lines(self):
         self.assertEqual(lint.code_of('a /* b\nc */ d "e\\"f" // g\n\'"\' h'), 'a     \n     d "    "     \n\' \' h')
 
