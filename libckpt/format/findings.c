@@ -40,6 +40,7 @@ static ckpt_status keep(ckpt_findings *findings, ckpt_finding finding, ckpt_erro
   if (findings->arena.limit == 0) ckpt_arena_init(&findings->arena, UINT64_MAX);
   finding.file = copy_or_null(&findings->arena, finding.file, &failed);
   finding.tensor = copy_or_null(&findings->arena, finding.tensor, &failed);
+  finding.about = copy_or_null(&findings->arena, finding.about, &failed);
   finding.message = copy_or_null(&findings->arena, finding.message, &failed);
   if (failed) return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
   findings->items[findings->n++] = finding;
@@ -60,30 +61,58 @@ bool ckpt_findings_tell_of(const ckpt_findings *findings, const char *file, cons
   return false;
 }
 
-ckpt_status ckpt_findings_add(ckpt_findings *findings, ckpt_error *err, ckpt_finding_kind kind, const char *file,
-                              const char *tensor, const char *format, ...) {
+bool ckpt_findings_tell_about(const ckpt_findings *findings, const char *file, const char *key) {
+  for (size_t i = 0; i < findings->n; i++) {
+    const ckpt_finding *found = &findings->items[i];
+    if (found->kind == CKPT_PROBLEM && found->about != NULL && strcmp(found->about, key) == 0 && found->file != NULL &&
+        strcmp(found->file, file) == 0)
+      return true;
+  }
+  return false;
+}
+
+/* Adds one whose message is still to be printed. */
+static ckpt_status add(ckpt_findings *findings, ckpt_finding finding, const char *format, va_list list,
+                       ckpt_error *err) {
   static const size_t most[CKPT_N_FINDING_KINDS] = {[CKPT_PROBLEM] = CKPT_MAX_PROBLEMS_OF_A_SORT,
                                                     [CKPT_WARNING] = CKPT_MAX_WARNINGS_OF_A_SORT,
                                                     [CKPT_PROVEN] = SIZE_MAX,
                                                     [CKPT_UNPROVEN] = SIZE_MAX};
   ckpt_finding_sort *sort;
-  CKPT_TRY(find_sort(findings, kind, format, &sort, err));
-  if (sort->n >= most[kind]) {
+  CKPT_TRY(find_sort(findings, finding.kind, format, &sort, err));
+  if (sort->n >= most[finding.kind]) {
     findings->items[sort->last].n_more++;
     findings->is_kept = false;
   } else {
     char text[2048];
-    va_list list;
-    va_start(list, format);
     vsnprintf(text, sizeof text, format, list);
-    va_end(list);
-    CKPT_TRY(keep(findings, (ckpt_finding){.kind = kind, .file = file, .tensor = tensor, .message = text}, err));
+    finding.message = text;
+    CKPT_TRY(keep(findings, finding, err));
     sort->last = findings->n - 1;
     findings->is_kept = true;
   }
   sort->n++;
-  findings->n_of[kind]++;
+  findings->n_of[finding.kind]++;
   return CKPT_OK;
+}
+
+ckpt_status ckpt_findings_add(ckpt_findings *findings, ckpt_error *err, ckpt_finding_kind kind, const char *file,
+                              const char *tensor, const char *format, ...) {
+  va_list list;
+  va_start(list, format);
+  const ckpt_finding finding = {.kind = kind, .file = file, .tensor = tensor};
+  const ckpt_status status = add(findings, finding, format, list, err);
+  va_end(list);
+  return status;
+}
+
+ckpt_status ckpt_findings_add_about(ckpt_findings *findings, ckpt_error *err, ckpt_finding_kind kind, const char *file,
+                                    const char *key, const char *format, ...) {
+  va_list list;
+  va_start(list, format);
+  const ckpt_status status = add(findings, (ckpt_finding){.kind = kind, .file = file, .about = key}, format, list, err);
+  va_end(list);
+  return status;
 }
 
 ckpt_status ckpt_findings_add_note(ckpt_findings *findings, const char *file, const char *message, const char *cause,

@@ -16,6 +16,7 @@ typedef enum ckpt_finding_kind {
 typedef struct ckpt_finding {
   ckpt_finding_kind kind;
   const char *file, *tensor; /* or NULL */
+  const char *about;         /* the key of the file that it is about, or NULL */
   const char *message;
   const char *cause;  /* the defect alone, where the message says what came of it; NULL: the message is the defect */
   const char *advice; /* what to do about it, as ckpt_advise has it, or NULL; literal */
@@ -47,6 +48,9 @@ typedef struct ckpt_findings {
 /* Adds one; texts are copied, format is a literal. ENOMEM. */
 ckpt_status ckpt_findings_add(ckpt_findings *findings, ckpt_error *err, ckpt_finding_kind kind, const char *file,
                               const char *tensor, const char *format, ...) CKPT_PRINTF(6, 7);
+/* The same of a key of a file. */
+ckpt_status ckpt_findings_add_about(ckpt_findings *findings, ckpt_error *err, ckpt_finding_kind kind, const char *file,
+                                    const char *key, const char *format, ...) CKPT_PRINTF(6, 7);
 /* Adds a problem with a file that opening has noted, and its cause, or NULL. ENOMEM. */
 ckpt_status ckpt_findings_add_note(ckpt_findings *findings, const char *file, const char *message, const char *cause,
                                    ckpt_error *err);
@@ -55,6 +59,8 @@ ckpt_status ckpt_findings_add_error(ckpt_findings *findings, ckpt_error *err, ck
                                     const char *tensor, const ckpt_error *why);
 /* Adds what to do about the last one, as ckpt_advise has it (value NULL: no $), and returns status. */
 ckpt_status ckpt_findings_advise(ckpt_status status, ckpt_findings *findings, const char *advice, const char *value);
+/* Whether there is a problem with this key of a file. */
+bool ckpt_findings_tell_about(const ckpt_findings *findings, const char *file, const char *key);
 /* Whether there is a problem with a file (NULL: no), and with no tensor of it, whose defect is this one (NULL: any). */
 bool ckpt_findings_tell_of(const ckpt_findings *findings, const char *file, const char *defect);
 void ckpt_findings_free(ckpt_findings *findings); /* a zeroed one is fine */

@@ -50,6 +50,9 @@ PHRASES = re.compile(r"\b(?:(?:is|are)_(?:said|told)|so_said|(?:stands?|lies?|li
 PATH = re.compile(r"(?<![\w./-])((?:libckpt|formats|kernels|tools|tests|bench|cmake|docs)/[\w./*{},-]*[\w*/}])")
 FILE_NAME = re.compile(r"`([\w/-]+\.(?:c|h|cc|def|proto))`")
 
+# Below these, scripts are run as they are found, or make data.
+RUN_AS_FOUND = ("tests/data/", "tests/tools/cases/", "tests/fuzz/", "tests/interop/", "tests/demo/")
+
 
 def blank(match):
     return re.sub(r"[^\n]", " ", match.group(0))
@@ -273,6 +276,50 @@ def corpora(root):
             yield f"tests/fuzz/corpus/{name}:1: no tests/fuzz/fuzz_{name}.c replays it"
 
 
+def is_named(path, names, texts):
+    """Whether one of `names` (sources, pages of CMake) names a file of tests/."""
+    name = path.rsplit("/", 1)[-1]
+    as_module = rf"|^\s*(?:import|from)\s+{name[:-3]}\b" if name.endswith(".py") else ""
+    for other in names:
+        if other == "tests/lint/lint_test.py" or name.rsplit(".", 1)[0] not in texts[other]:  # has made-up names
+            continue
+        if other.endswith("CMakeLists.txt") or other == "dev":
+            near = os.path.relpath(path, os.path.dirname(other)) if other != "dev" else path
+            pattern = rf"(?<![\w./-])(?:\$\{{\w+\}}/)?(?:{re.escape(near)}|{re.escape(path)})(?![\w/-])"
+        else:
+            pattern = rf"(?<![\w.-]){re.escape(name)}(?![\w/-])" + as_module
+        if re.search(pattern, texts[other], re.M):
+            return True
+    return False
+
+
+def loose_tests(texts):
+    """Scripts and C sources of tests/ that nothing runs: they would never fail. CMake itself looks for *.cc.
+
+    texts: {path: text} of tests/ and `dev`. Runs begin with what CMake and `dev` name; what has run may name others.
+    """
+    code = {path: rooms.blank_comments(text) if path.endswith(C_SUFFIXES) else re.sub(r"(?m)(?:^|(?<=\s))#.*", "", text)
+            for path, text in texts.items() if not path.endswith(".md")}
+    loose = {path for path in code if path.startswith("tests/") and path.endswith((".c", ".py", ".sh")) and
+             not path.startswith(RUN_AS_FOUND)}
+    new = set(code) - loose
+    while new:
+        new = {path for path in loose if is_named(path, new, code)}
+        loose -= new
+    for path in sorted(loose):
+        yield f"{path}:1: no test runs it (name it in the CMakeLists.txt of its folder, or above)"
+
+
+def tests(root):
+    """{path: text} for loose_tests."""
+    texts = {}
+    for path in sources(root):
+        if path == "dev" or path.startswith("tests/"):
+            with open(os.path.join(root, path), encoding="utf-8") as file:
+                texts[path] = file.read()
+    return texts
+
+
 def main(root):
     n_files = n_found = 0
     for path in sources(root):
@@ -282,7 +329,7 @@ def main(root):
         for line, message in lint_text(path, text):
             print(f"{path}:{line}: {message}")
             n_found += 1
-    for message in (*corpora(root), *pages(root), *rooms.check(rooms.sources(root)), *rooms.nouns(rooms.sources(root))):
+    for message in (*corpora(root), *loose_tests(tests(root)), *pages(root), *rooms.check(rooms.sources(root)), *rooms.nouns(rooms.sources(root))):
         print(message)
         n_found += 1
     print(f"lint: {n_files} files, {n_found} found")

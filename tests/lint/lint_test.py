@@ -75,6 +75,20 @@ class Lint(unittest.TestCase):
                 "add formats/foo.c\nsee libckpt/run.c.\nand `walk.c`\nand `run/run.c`\n")
         self.assertEqual([line for line, _ in lint.missing_paths("docs/a.md", page, files)], [3, 4, 5])
 
+    def test_tests_that_nothing_runs(self):
+        texts = {"dev": "python3 tests/summary.py\n", "tests/summary.py": "", "tests/faults/kills.py": "import scratch\n",
+                 "tests/CMakeLists.txt": "add_test(${HERE}/faults/kills.py) # faults/never.py\nadd_executable(a libckpt/copy.c)\n"
+                                         "add_test(install/run.sh ${DIR}/memory/memory.py)\n",
+                 "tests/faults/scratch.py": "", "tests/libckpt/copy.c": "", "tests/memory/memory.py": "",
+                 "tests/lint/CMakeLists.txt": "add_test(${HERE}/lint_test.py)\n", "tests/lint/lint_test.py": "",
+                 "tests/install/run.sh": 'cc "$here/consumer.c"\n', "tests/install/consumer.c": "",
+                 "tests/a_test.cc": 'run("tiny.py"); // never2.py\n', "tests/tools/tiny.py": "", "tests/data/a/make.py": ""}
+        self.assertEqual(list(lint.loose_tests(texts)), [])
+        loose = {"tests/libckpt/x_test.c": "", "tests/faults/never.py": "import never2\n", "tests/faults/never2.py": "",
+                 "tests/lint/never_test.py": "", "tests/io/x.sh": "", "tests/libckpt/io/copy.c": "", "tests/a.md": "x.sh\n"}
+        self.assertEqual([line.split(":")[0] for line in lint.loose_tests({**texts, **loose})],
+                         sorted(path for path in loose if not path.endswith(".md")))
+
     def test_code_keeps_its_lines(self):
         self.assertEqual(lint.code_of('a /* b\nc */ d "e\\"f" // g\n\'"\' h'), 'a     \n     d "    "     \n\' \' h')
 
@@ -83,6 +97,9 @@ class Lint(unittest.TestCase):
 
 
 HOUSE = rooms.sources(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../.."))
+
+
+TOPS = ("libckpt", "kernels", "formats", "trainer", "tools")
 
 
 class Rooms(unittest.TestCase):
@@ -102,11 +119,36 @@ class Rooms(unittest.TestCase):
                 continue  # nothing is above the command
             with self.subTest(room=room):
                 self.assertTrue(self.planted(path, "tools/cli/options.h"))
-            if room.startswith("libckpt/") and not room.startswith("libckpt/recipe"):
-                with self.subTest(room=room, to="recipe"):
-                    self.assertTrue(self.planted(path, "libckpt/recipe/select/select.h"))
 
-    def test_an_include_sideways_is_seen_from_every_part(self):
+    def test_rooms_of_libckpt_in_their_order(self):
+        order = ("base", "io", "index", "format", "extents", "plan", "run", "codec", "recipe")
+        for low, high in zip(order, order[1:]):
+            with self.subTest(low=low, high=high):
+                self.assertEqual(len(self.planted(f"libckpt/{low}/a.c", f"libckpt/{high}/a.h")), 1)
+                self.assertEqual(self.planted(f"libckpt/{high}/a.c", f"libckpt/{low}/a.h"), [])
+
+    def test_an_include_up_or_sideways_between_parts(self):
+        for path, wrong, right in (
+                ("libckpt/recipe/a.c", "kernels/ref/a.h formats/gguf/a.h trainer/loop/a.h tools/cli/a.h", "libckpt/base/a.h"),
+                ("kernels/cpu/a.c", "libckpt/io/a.h libckpt/index/a.h formats/gguf/a.h trainer/loop/a.h tools/cli/a.h "
+                 "kernels/cuda/tape/a.h", "libckpt/base/a.h libckpt/ckpt.h kernels/ref/a.h kernels/cpu/cast/a.h"),
+                ("kernels/cuda/tape/a.cu", "kernels/cpu/a.h", "kernels/ref/tape/a.h kernels/cuda/load/a.h"),
+                ("kernels/ref/a.c", "kernels/cpu/a.h kernels/cuda/a.h", "kernels/ref/quant/a.h"),
+                ("formats/gguf/a.c", "libckpt/recipe/a.h kernels/ref/a.h formats/hf/a.h formats/loose.h trainer/loop/a.h "
+                 "tools/cli/a.h", "libckpt/codec/a.h formats/gguf/a.h formats/formats.def"),
+                ("formats/gguf/registry.c", "formats/hf/a.h", ""),
+                ("formats/safetensors.c", "formats/hf/a.h formats/imatrix.h", "formats/formats.def"),
+                ("formats/registry.c", "trainer/loop/a.h", "formats/hf/a.h formats/arch/a.h"),
+                ("trainer/loop/a.c", "tools/cli/a.h", "libckpt/recipe/a.h formats/hf/a.h kernels/cpu/a.h trainer/data/a.h"),
+                ("tools/cmd/a.c", "attic/a.h ../cli/a.h", "trainer/loop/a.h formats/hf/a.h kernels/ref/a.h tools/cli/a.h")):
+            for target in wrong.split():
+                with self.subTest(path=path, wrong=target):
+                    self.assertEqual(len(self.planted(path, target)), 1)
+            for target in right.split():
+                with self.subTest(path=path, right=target):
+                    self.assertEqual(self.planted(path, target), [])
+
+    def test_an_include_sideways_is_seen_from_every_file(self):
         for path in sorted(HOUSE):
             here = path.split("/")
             if here[0] == "formats" and here[-1] != "registry.c":
@@ -123,21 +165,57 @@ class Rooms(unittest.TestCase):
                 with self.subTest(path=path, target=target):
                     self.assertTrue(self.planted(path, target))
 
-    def test_circles_full_rooms_and_files_in_no_room(self):
+    def test_ways_to_write_an_include(self):
+        for line in ('#include "libckpt/run/run.h"', "#include <libckpt/run/run.h>", '/* x */ #include "libckpt/run/run.h"',
+                     '#/* x */include/* y */"libckpt/run/run.h"', ' # include "libckpt/run/run.h"', "#include<./libckpt/run/run.h>",
+                     '#include \\\n"libckpt/run/run.h"', '%:include "libckpt/run/run.h"', '#include "libckpt/base/../run/run.h"',
+                     '#include "../run/run.h"', "#include RUN"):
+            with self.subTest(line=line):
+                self.assertEqual(len(list(rooms.check({"libckpt/base/a.c": line + "\n"}))), 1)
+        for line in ("#include <string.h>", "#include <sys/stat.h>", '// #include "libckpt/run/run.h"',
+                     '/*\n#include "libckpt/run/run.h"\n*/', '#include "libckpt/base/a.h" /* for all */',
+                     'x = "\\n#include <libckpt/run/run.h>";', "#include <openssl/tools/a.h>"):
+            with self.subTest(line=line):
+                self.assertEqual(list(rooms.check({"libckpt/base/a.c": line + "\n"})), [])
+
+    def test_circles_and_full_rooms(self):
         path = "libckpt/recipe/select/select.h"
         texts = {**HOUSE, path: HOUSE[path] + '#include "libckpt/recipe/verify/verify.h"\n'}
         self.assertTrue([line for line in rooms.check(texts) if "a circle of rooms" in line])
-        self.assertIn("libckpt/loose.c: lies in no room", rooms.check({**HOUSE, "libckpt/loose.c": ""}))
-        self.assertIn("libckpt/attic/a.c: no room of libckpt is called attic",
-                      rooms.check({**HOUSE, "libckpt/attic/a.c": ""}))
-        full = {f"libckpt/base/more{i}.c": "" for i in range(rooms.MAX_FILES)}
-        self.assertTrue([line for line in rooms.check({**HOUSE, **full}) if "it wants rooms" in line])
+        for room in ("libckpt/base", "kernels/ref/quant", "formats/dcp", "trainer/loop", "tools/report"):
+            full = {f"{room}/more{i}.c": "" for i in range(31)}
+            self.assertEqual(list(rooms.check(full)), [f"{room}: 31 files, at most 30 (it wants rooms)"])
+            del full[f"{room}/more0.c"]
+            self.assertEqual(list(rooms.check(full)), [])
+
+    def test_files_in_no_room(self):
+        for path, why in (("attic/a.c", "is in no part of the house"), ("a.c", "is in no part of the house"),
+                          *((f"{top}/loose.c", "lies in no room") for top in TOPS),
+                          *((f"{top}/attic/a.c", f"no room of {top} is called attic") for top in TOPS),
+                          *((f"{top}/{room}/a{suffix}", "is no source of the house (.c .h .def .cu .cuh .map .proto)")
+                            for top, room in zip(TOPS, ("run", "cpu", "gguf", "loop", "cmd"))
+                            for suffix in (".inc", ".hpp", ".cc", ".md", ""))):
+            with self.subTest(path=path):
+                self.assertEqual(list(rooms.check({path: '#include "tools/a.h"\n' if path[0] == "a" else ""})), [f"{path}: {why}"])
+
+    def test_files_that_the_walk_finds(self):
+        with tempfile.TemporaryDirectory() as root:
+            for path in ("libckpt/run/a.c", "libckpt/run/a.inc", "tools/cmd/a", "attic/a.c", "attic/notes.txt", "loose.c",
+                         "README.md", "tests/a.c", "build/a.c", "build-old/a.c", ".git/a.c", "libckpt/__pycache__/a.c"):
+                os.makedirs(os.path.dirname(os.path.join(root, path)), exist_ok=True)
+                with open(os.path.join(root, path), "w", encoding="utf-8"):
+                    pass
+            self.assertEqual(sorted(rooms.sources(root)),
+                             ["attic/a.c", "libckpt/run/a.c", "libckpt/run/a.inc", "loose.c", "tools/cmd/a"])
 
     def test_nouns_of_a_format(self):
-        for line, n in (("int gguf_keys;\n", 1), ('x = "a DCP folder";\n', 1), ("/* as ONNX has it */\n", 0)):
-            with self.subTest(line=line):
-                self.assertEqual(len(list(rooms.nouns({"libckpt/plan/a.c": line}))), n)
-                self.assertEqual(list(rooms.nouns({"libckpt/codec/a.c": line})), [])
+        for line, n in (("int gguf_keys;\n", 1), ('x = "a DCP folder";\n', 1), ("/* as ONNX has it */\n", 0),
+                        *((f"int of_{noun};\n", 1) for noun in
+                          ("torch", "onnx", "gguf", "ggml", "dcp", "deepspeed", "megatron"))):
+            for room in ("base", "io", "index", "format", "extents", "plan", "run"):
+                with self.subTest(line=line, room=room):
+                    self.assertEqual(len(list(rooms.nouns({f"libckpt/{room}/a.c": line}))), n)
+            self.assertEqual(list(rooms.nouns({"libckpt/codec/a.c": line, "libckpt/recipe/a.c": line})), [])
 
 
 # path, source, the texts that must be collected

@@ -185,8 +185,8 @@ static ckpt_status check_ids(checker *c, ckpt_error *err) {
                                  ckpt_plural(n_rows)));
     if (!is_number && ckpt_config_has(c->config, keys[i])) ckpt_config_show(c->config, keys[i], shown, sizeof shown);
     if (shown[0] != '[') /* several ids may end a text */
-      CKPT_TRY(ckpt_findings_add(c->findings, err, CKPT_PROBLEM, c->config_path, NULL, "%s is no token id (%s)",
-                                 keys[i], shown));
+      CKPT_TRY(ckpt_findings_add_about(c->findings, err, CKPT_PROBLEM, c->config_path, keys[i],
+                                       "%s is no token id (%s)", keys[i], shown));
   }
   return CKPT_OK;
 }

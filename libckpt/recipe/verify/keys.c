@@ -56,18 +56,13 @@ static void leave_unproven(checker *c, const char *key) {
 /* A problem with a key, unless there is one. */
 static ckpt_status refuse(checker *c, const char *key, const char *wanted, ckpt_error *err) {
   char shown[60];
-  const size_t n = strlen(key);
-  for (size_t i = 0; i < c->findings->n; i++) {
-    const ckpt_finding *told = &c->findings->items[i];
-    if (told->kind == CKPT_PROBLEM && told->file != NULL && strcmp(told->file, c->path) == 0 &&
-        strncmp(told->message, key, n) == 0 && told->message[n] == ' ')
-      return CKPT_OK;
-  }
+  if (ckpt_findings_tell_about(c->findings, c->path, key)) return CKPT_OK;
   ckpt_config_show(c->config, key, shown, sizeof shown);
   if (ckpt_config_kind_of(c->config, key) == CKPT_CONFIG_LIST && ckpt_config_count(c->config, key) == 0)
     snprintf(shown, sizeof shown, "[] or no number");
-  return ckpt_findings_add(c->findings, err, CKPT_PROBLEM, c->path, NULL, "%s is %s, which transformers refuses (%s)",
-                           key, shown[0] == '\0' ? "missing" : shown, wanted);
+  return ckpt_findings_add_about(c->findings, err, CKPT_PROBLEM, c->path, key,
+                                 "%s is %s, which transformers refuses (%s)", key, shown[0] == '\0' ? "missing" : shown,
+                                 wanted);
 }
 
 /* ---- keys by their types ----------------------------------------------------------------------------------------- */

@@ -122,8 +122,8 @@ static ckpt_status check_number(checker *c, const char *key, ckpt_error *err) {
   if (!ckpt_config_has(c->config, key) || (ckpt_config_int(c->config, key, &value) && value > 0)) return CKPT_OK;
   if (!is_new(c, key)) return CKPT_OK;
   ckpt_config_show(c->config, key, shown, sizeof shown);
-  return ckpt_findings_add(c->findings, err, CKPT_PROBLEM, c->config_path, NULL, "%s is no whole number above 0 (%s)",
-                           key, shown);
+  return ckpt_findings_add_about(c->findings, err, CKPT_PROBLEM, c->config_path, key,
+                                 "%s is no whole number above 0 (%s)", key, shown);
 }
 
 /* One that is neither true nor false would count as absent. */
@@ -132,8 +132,8 @@ static ckpt_status check_flag(checker *c, const char *key, ckpt_error *err) {
   char shown[40];
   ckpt_config_show(c->config, key, shown, sizeof shown);
   if (shown[0] == '\0' || ckpt_config_bool(c->config, key, &value) || !is_new(c, key)) return CKPT_OK;
-  return ckpt_findings_add(c->findings, err, CKPT_PROBLEM, c->config_path, NULL, "%s is neither true nor false (%s)",
-                           key, shown);
+  return ckpt_findings_add_about(c->findings, err, CKPT_PROBLEM, c->config_path, key,
+                                 "%s is neither true nor false (%s)", key, shown);
 }
 
 static ckpt_status check_row_keys(checker *c, const ckpt_arch_shape *row, ckpt_error *err) {
@@ -165,16 +165,16 @@ static ckpt_status check_demands(checker *c, ckpt_error *err) {
     if (!ckpt_config_int(c->config, model->parts, &parts))
       leave_unproven(c, "config.json has no %s", model->parts);
     else if (parts > 0 && whole % parts != 0)
-      CKPT_TRY(ckpt_findings_add(c->findings, err, CKPT_PROBLEM, c->config_path, NULL,
-                                 "%s is no multiple of %s (%lld, %lld), which %s refuses", model->whole, model->parts,
-                                 (long long)whole, (long long)parts, model->name));
+      CKPT_TRY(ckpt_findings_add_about(c->findings, err, CKPT_PROBLEM, c->config_path, model->whole,
+                                       "%s is no multiple of %s (%lld, %lld), which %s refuses", model->whole,
+                                       model->parts, (long long)whole, (long long)parts, model->name));
   }
   if (!model->is_padding_a_row || !ckpt_config_int(c->config, "pad_token_id", &id) ||
       !ckpt_config_int(c->config, "vocab_size", &n_rows) || (id < n_rows && id >= -n_rows))
     return CKPT_OK;
-  return ckpt_findings_add(c->findings, err, CKPT_PROBLEM, c->config_path, NULL,
-                           "pad_token_id is %lld, vocab_size %lld: %s refuses a padding row that is not there",
-                           (long long)id, (long long)n_rows, model->name);
+  return ckpt_findings_add_about(c->findings, err, CKPT_PROBLEM, c->config_path, "pad_token_id",
+                                 "pad_token_id is %lld, vocab_size %lld: %s refuses a padding row that is not there",
+                                 (long long)id, (long long)n_rows, model->name);
 }
 
 /* How many numbers a `#` of names takes; key may be NULL. */
@@ -183,7 +183,8 @@ static ckpt_status count(checker *c, const char *key, uint64_t *out, ckpt_error 
   if (key == NULL) return CKPT_OK;
   CKPT_TRY(check_number(c, key, err));
   if (ckpt_config_int(c->config, key, &n) && n > MAX_LAYERS)
-    return ckpt_findings_add(c->findings, err, CKPT_PROBLEM, c->config_path, NULL, "%s is %lld", key, (long long)n);
+    return ckpt_findings_add_about(c->findings, err, CKPT_PROBLEM, c->config_path, key, "%s is %lld", key,
+                                   (long long)n);
   if (ckpt_config_int(c->config, key, &n) && n > 0)
     *out = (uint64_t)n;
   else
