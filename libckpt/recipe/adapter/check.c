@@ -21,20 +21,29 @@ static ckpt_status report(ckpt_findings *findings, ckpt_status status, const cha
                                  defect);
 }
 
+/* Modules that a model may tie: its input embedding and its head. */
+static bool may_be_tied(const ckpt_adapter_pair *pair) {
+  static const char *const heads[] = {"lm_head", "embed_out", "output", "decoder", "proj_out"};
+  for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
+    if (ckpt_adapter_ends_with(pair->module, heads[i])) return true;
+  return pair->is_embedding;
+}
+
 /* The config's word on a pair: its rank, and whether it is targeted at all. */
 static ckpt_status check_config(ckpt_peft *peft, const ckpt_adapter_pair *pair, ckpt_error *err) {
   bool is_target, is_known, is_tied = false;
   double scale;
-  if (ckpt_peft_targets_parameter(peft, pair->module, NULL)) return CKPT_OK; /* the rank is that of all experts */
+  CKPT_TRY(ckpt_peft_targets(&is_target, &is_known, peft, pair->module, err));
+  if (!is_target && is_known && pair->wrapper != NULL)
+    CKPT_TRY(ckpt_peft_targets(&is_target, &is_known, peft, pair->wrapper, err));
+  /* of a parameter that is targeted the rank is that of all experts */
+  if (!(is_target && is_known) && ckpt_peft_targets_parameter(peft, pair->module, NULL)) return CKPT_OK;
   if (peft->is_dora != (pair->magnitude != NULL))
     return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "the config %s use_dora, and its magnitude vector is %s",
                      peft->is_dora ? "sets" : "does not set", pair->magnitude != NULL ? "there" : "missing");
   CKPT_TRY(ckpt_peft_scale(peft, pair->module, pair->input->shape[0], &scale, err));
-  CKPT_TRY(ckpt_peft_targets(&is_target, &is_known, peft, pair->module, err));
-  if (!is_target && is_known && pair->wrapper != NULL)
-    CKPT_TRY(ckpt_peft_targets(&is_target, &is_known, peft, pair->wrapper, err));
   ckpt_config_bool(peft->config, "ensure_weight_tying", &is_tied);
-  if (is_target || !is_known || is_tied) return CKPT_OK;
+  if (is_target || !is_known || (is_tied && may_be_tied(pair))) return CKPT_OK;
   return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL,
                    "the config does not target '%s' (target_modules), and so PEFT would not use this", pair->module);
 }

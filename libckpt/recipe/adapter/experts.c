@@ -72,9 +72,10 @@ static bool find_split(parameter *p, const ckpt_adapters *all, const char *modul
   return false;
 }
 
-/* Families that store (E, in, out); 1: this is one, 0: none, -1: nothing says which. */
+/* Families whose experts transformers marks as (E, in, out), which PEFT asks; 1: this is one, 0: none, -1: nothing says
+ * which. */
 static int type_transposes(const ckpt_adapters *all) {
-  static const char *const types[] = {"gpt_oss", "llama4", "llama4_text"};
+  static const char *const types[] = {"gpt_oss", "openai_privacy_filter", "aria", "aria_text"};
   const ckpt_side_file *side = ckpt_index_side_file(all->base, "config.json");
   ckpt_config *config;
   const char *type;

@@ -191,7 +191,7 @@ static bool is_zero(const ckpt_opened_adapter *adapter, const ckpt_tensor *tenso
 }
 
 static bool has_effect(const ckpt_opened_adapter *adapter, const ckpt_change *c) {
-  if (c->whole != NULL || c->rows != NULL || c->magnitude != NULL) return true;
+  if (c->whole != NULL || c->rows != NULL) return true;
   if ((float)c->scale == 0) return false; /* products are in f32 */
   if (c->bias != NULL && !is_zero(adapter, c->bias)) return true;
   return c->input != NULL && !is_zero(adapter, c->output) && !is_zero(adapter, c->input);

@@ -527,6 +527,10 @@ TEST_F(AnAdapterAlone, IsVerifiedAsAMergeReadsItsConfig) {
   expect_in(start_ + R"("alpha_pattern":{"(":2}})", good_, "problem: pattern '(': missing closing");
   expect_in(start_ + R"("target_modules":["k_proj"]})", good_, "problem: the config does not target");
   expect_in(start_ + R"("use_dora":true})", good_, "problem: the config sets use_dora");
+  expect_in(start_ + R"("target_modules":["k_proj"],"ensure_weight_tying":true})", good_,
+            "problem: the config does not target");
+  expect_in(start_ + R"("target_modules":["q_proj"],"target_parameters":["gate_up_proj"],"use_dora":true})", good_,
+            "problem: the config sets use_dora");
   expect_in(start_ + R"("lora_bias":true})", good_, "problem: the config sets lora_bias");
   expect_in(start_ + R"("modules_to_save":["lm_head"]})", good_,
             "problem: modules_to_save: no module of them (lm_head)");
