@@ -48,6 +48,7 @@ PHRASES = re.compile(r"\b(?:(?:is|are)_(?:said|told)|so_said|(?:stands?|lies?|li
                      r"|stands?_(?:in|at|there|below|above|before))\b".replace("_", r"(?: |\n[ *]*)"))
 # A path of this repository as pages name it; `foo` stands for what a reader adds.
 PATH = re.compile(r"(?<![\w./-])((?:libckpt|formats|kernels|tools|tests|bench|cmake|docs)/[\w./*{},-]*[\w*/}])")
+ROOM_PATH = re.compile(r"`((?:%s)/[\w./*{},-]+)`" % "|".join(rooms.LIBRARY))
 FILE_NAME = re.compile(r"`([\w/-]+\.(?:c|h|cc|def|proto))`")
 
 # Below these, scripts are run as they are found, or make data.
@@ -237,7 +238,9 @@ def missing_paths(path, text, files):
 
     def exists(name):
         beside = os.path.normpath(os.path.join(os.path.dirname(path), name))
-        if "foo" in name or name.rstrip("/") in files or beside in files:
+        if "foo" in name:  # where it goes exists
+            return name[:name.index("foo")].rpartition("/")[0] in files
+        if name.rstrip("/") in files or beside in files:
             return True
         if "*" in name or "{" in name:
             pattern = re.escape(name).replace(r"\*", "[^/]*").replace(r"\{", "(").replace(r"\}", ")").replace(",", "|")
@@ -247,9 +250,11 @@ def missing_paths(path, text, files):
     for match in PATH.finditer(text):
         if not exists(match.group(1).rstrip(".,")):
             yield line_of(text, match.start()), f"{match.group(1)}: there is no such file"
+    for match in ROOM_PATH.finditer(text):
+        yield line_of(text, match.start()), f"{match.group(1)}: write its path from the root"
     for match in FILE_NAME.finditer(text):
         name = match.group(1)
-        if "foo" not in name and not PATH.match(name) and not (name in names if "/" not in name else exists(name)):
+        if not ROOM_PATH.match(match.group(0)) and "foo" not in name and not PATH.match(name) and not (name in names if "/" not in name else exists(name)):
             yield line_of(text, match.start()), f"{name}: there is no such file (write its path from the root)"
 
 
