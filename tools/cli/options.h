@@ -42,6 +42,9 @@ const ckpt_verb *ckpt_verb_find(const char *name);
 /* The same, or EINVAL with a message that has the nearest name. */
 ckpt_status ckpt_verb_get(const ckpt_verb **out, const char *name, ckpt_error *err);
 
+/* The rows of options.def; name NULL ends. */
+extern const ckpt_option ckpt_option_rows[];
+
 /* The i-th option of a verb, its own first, then its sets in order; NULL past the end. *section (may be NULL) is the
  * title under which help lists it. */
 const ckpt_option *ckpt_verb_option(const ckpt_verb *verb, size_t i, const char **section);
