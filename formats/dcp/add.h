@@ -96,7 +96,7 @@ ckpt_status ckpt_dcp_peek_slice(ckpt_dcp_adder *adder, const ckpt_dcp_item *of, 
 ckpt_status ckpt_dcp_look_at(ckpt_dcp_adder *adder, const ckpt_dcp_slice *at, ckpt_dcp_file **out, ckpt_error *err);
 
 /* The same behind items that are no tensors, where torch writes a safetensors file too: for a chunk of n_raw bytes, by
- * its place, which is where all chunks of such a file are said to be. An archive has more bytes than it holds. */
+ * its place, which the metadata gives as one for all chunks of such a file. An archive has more bytes than it holds. */
 ckpt_status ckpt_dcp_look_behind(ckpt_dcp_adder *adder, const ckpt_dcp_slice *at, uint64_t n_raw, ckpt_dcp_file *file,
                                  ckpt_error *err);
 

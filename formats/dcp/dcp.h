@@ -86,9 +86,9 @@ ckpt_status ckpt_dcp_agreement_note(const ckpt_dcp_agreement *agreement, ckpt_in
 ckpt_status ckpt_dcp_metadata_read(ckpt_dcp_metadata *metadata, ckpt_source *source, uint32_t file, const char *folder,
                                    ckpt_error *err);
 
-/* Puts what the roots from first_root on hold below a container, "model" or "optimizer", where nothing of them stands
- * below one of that kind yet: parts that were saved apart are one checkpoint then. What stands beside such a container
- * stays there, unless a root before has that key at its top. Before the tables are sorted; container is borrowed.
+/* Puts what the roots from first_root on hold below a container, "model" or "optimizer", unless they have such a
+ * container already: parts that were saved apart are one checkpoint then. Entries outside such a container stay where
+ * they are, unless a root before has that key at its top. Before the tables are sorted; container is borrowed.
  * ENOMEM, ELIMIT. */
 ckpt_status ckpt_dcp_metadata_put_below(ckpt_dcp_metadata *metadata, uint32_t first_root, const char *container,
                                         ckpt_error *err);

@@ -27,7 +27,7 @@ typedef struct ckpt_dcp_dict {
 /* Whether a path leads through dicts and lists only, and makes a name. */
 bool ckpt_dcp_is_path(const ckpt_object *path);
 
-/* Adds a value as the next leaf, where its path says, or, where that is none, under its name. Both are borrowed until
+/* Adds a value as the next leaf, where its path says, or under its name where it has no path. Both are borrowed until
  * the dict is built, the value for as long as that is used. ENOMEM. */
 ckpt_status ckpt_dcp_dict_add(ckpt_dcp_dict *dict, const ckpt_object *name, const ckpt_object *path, ckpt_object *value,
                               ckpt_error *err);

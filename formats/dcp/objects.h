@@ -55,7 +55,7 @@ struct ckpt_dcp_objects {
 /* Starts; free with ckpt_dcp_objects_free. */
 void ckpt_dcp_objects_begin(ckpt_dcp_objects *objects, ckpt_index *index, const ckpt_dcp_metadata *metadata);
 
-/* Reads an item of bytes, called name in what is said of it. The graph, zeroed and the caller's to free, has no root
+/* Reads an item of bytes, which messages call name. The graph, zeroed and the caller's to free, has no root
  * where it is damaged, not understood or, behind zstd, too large: that is noted, and no failure. EFORMAT where the
  * slice lies outside its file; ELIMIT, EIO, ENOMEM. */
 ckpt_status ckpt_dcp_objects_read(ckpt_torch_graph *graph, ckpt_dcp_objects *objects, const ckpt_dcp_slice *at,

@@ -1,6 +1,6 @@
 /* write.h - what the writing half of the DCP format shares: layout.c cuts tensors into chunks for ranks and
  * lays them out, chunk.c prints the archive around a chunk, paths.c chooses the paths, items.c flattens the
- * dict and prints items, carry.c takes items as they lie, print.c prints `.metadata`. */
+ * dict and prints items, carry.c copies items, print.c prints `.metadata`. */
 #ifndef CKPT_FORMATS_DCP_WRITE_H
 #define CKPT_FORMATS_DCP_WRITE_H
 
@@ -76,7 +76,7 @@ typedef struct ckpt_dcp_flattener {
   const char *own_class; /* in the last item that was looked at: of Python's own collections; NULL: none */
 } ckpt_dcp_flattener;
 
-/* Adds all that torch would find in the dict that it saved, as it stands: tensors and items with their paths. */
+/* Adds all that torch would find in the dict that it saved: tensors and items with their paths. */
 ckpt_status ckpt_dcp_flatten(ckpt_dcp_flattener *f, const ckpt_object *root, ckpt_error *err);
 
 /* Adds the items among a description's objects, the optimizer's below "optimizer". */
@@ -89,14 +89,14 @@ ckpt_status ckpt_dcp_flattener_add(ckpt_dcp_flattener *f, const ckpt_object *con
 /* Notes what the archives of an index, or of none, hold. ENOMEM. */
 ckpt_status ckpt_dcp_carried_find(ckpt_node_map *roots, const ckpt_index *from, ckpt_error *err);
 
-/* Where *value is all that an item of the input holds, and its tensors are written as they are stored: it becomes what
- * stands for its archive, which is the description's then. ENOMEM. */
+/* Where *value is all that an item of the input holds, and its tensors are written as they are stored: it becomes a
+ * stand-in for its archive, which is the description's then. ENOMEM. */
 ckpt_status ckpt_dcp_carry(ckpt_dcp_flattener *f, const ckpt_object **value, ckpt_error *err);
 
 /* The archive that a value among the pairs stands for; NULL: it is an item to be printed. */
 const ckpt_archive *ckpt_dcp_carried(const ckpt_index *described, const ckpt_object *value);
 
-/* Generator: a ckpt_archive as it lies. */
+/* Generator: the bytes of a ckpt_archive. */
 void ckpt_dcp_print_carried(const ckpt_layout *layout, const void *archive, ckpt_stream *out);
 
 /* Generators: a chunk's archive up to its bytes, what follows them (both of a ckpt_dcp_chunk), an item (of its

@@ -76,8 +76,8 @@ typedef struct ckpt_dcpv2_chunks {
   uint32_t extent_capacity;
 } ckpt_dcpv2_chunks;
 
-/* Takes a tensor of a rank's file, opened by the paths in it and by the names that they have here, as a chunk; those of
- * a DTensor's own description are none. EFORMAT where the metadata says another shape, and as ckpt_dcpv2_box_of. */
+/* Takes a tensor of a rank's file, opened by the paths in it and by the names that they have here, as a chunk,
+ * unless it describes a DTensor. EFORMAT where the metadata says another shape, and as ckpt_dcpv2_box_of. */
 ckpt_status ckpt_dcpv2_chunks_take(ckpt_dcpv2_chunks *chunks, const ckpt_dcpv2_item *item, uint64_t rank,
                                    const ckpt_tensor *stored, const ckpt_tensor *named, ckpt_error *err);
 /* Adds the tensors of all chunks to the index. EFORMAT where ranks contradict each other; as ckpt_index_add. */

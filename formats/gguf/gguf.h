@@ -47,9 +47,9 @@ bool ckpt_gguf_numbered(const char *name, size_t *n_prefix, uint32_t *number, ui
 /* As ckpt_format's slot: what no GGUF file can hold. Notes what `verify` will say of the metadata. */
 ckpt_status ckpt_gguf_normalize(ckpt_index *described, ckpt_losses *losses, ckpt_error *err);
 
-/* As ckpt_format's slot: a problem for each tensor whose padding is not zero, for each scale beside an NVFP4 weight
- * that is none, for blocks of MXFP4 that are NaN, and for metadata that contradict the tensors. Reads the paddings and
- * all of MXFP4, by windows of 1 MiB. */
+/* As ckpt_format's slot: a problem for each tensor whose padding is not zero, for each bad scale
+ * of an NVFP4 weight, for blocks of MXFP4 that are NaN, and for metadata that contradict the tensors. Reads the
+ * paddings and all of MXFP4, by windows of 1 MiB. */
 ckpt_status ckpt_gguf_verify(ckpt_findings *findings, const ckpt_index *index, const ckpt_run_options *run,
                              ckpt_error *err);
 
@@ -61,10 +61,10 @@ ckpt_status ckpt_gguf_check_model(ckpt_findings *findings, const ckpt_index *ind
  * orders them (those of no block by name, then by block and name). In the layout's arena. */
 ckpt_status ckpt_gguf_order(uint32_t **out, const ckpt_layout *layout, ckpt_error *err);
 
-/* The alignment that metadata states, or the default. 0: it states what is none. */
+/* The alignment that metadata states, or the default; 0 if it states a bad one. */
 uint32_t ckpt_gguf_stated_alignment(const ckpt_index *index);
 
-/* The same to be written by. EINVAL: it is none, or makes files of padding. */
+/* The same to be written by. EINVAL: a bad one, or one that makes files of padding. */
 ckpt_status ckpt_gguf_alignment(const ckpt_index *index, uint32_t *out, ckpt_error *err);
 
 /* Fills the newest file of a layout with n tensors, borrowed in this order, and metadata, borrowed too. */

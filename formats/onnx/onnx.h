@@ -34,7 +34,7 @@ typedef struct ckpt_onnx_type_row {
   uint32_t n_packed, typed_field, ir_version;
 } ckpt_onnx_type_row;
 
-/* The row of a type; NULL for one that is none. */
+/* The row of a type; NULL for an unknown one. */
 const ckpt_onnx_type_row *ckpt_onnx_type_get(int64_t type);
 
 /* The type that a dtype is written as; 0: none. */
@@ -42,11 +42,11 @@ int32_t ckpt_onnx_type_of(ckpt_dtype dtype);
 
 /* A tensor of a model: number i is number i of the index. */
 typedef struct ckpt_onnx_slot {
-  uint32_t field;         /* of the message that it stands in */
-  bool is_outer;          /* an initializer of the model's own graph, so that a node can stand before it */
-  bool is_cast;           /* such a node of ours stands there: it has the name, the initializer one with a suffix */
+  uint32_t field;         /* of the message around it */
+  bool is_outer;          /* an initializer of the model's own graph, so that a node can come before it */
+  bool is_cast;           /* the model has such a node of ours: it has the name, the initializer one with a suffix */
   bool is_initializer;    /* of a graph, so that its data may stand outside */
-  bool is_inline;         /* its data stand in its message as they are written */
+  bool is_inline;         /* its message holds its data as they are written */
   bool is_external;       /* they stand outside */
   uint64_t at, n;         /* its message in the file */
   uint64_t data_at;       /* where they do */
@@ -66,7 +66,7 @@ typedef struct ckpt_onnx_part {
   ckpt_onnx_part_kind kind;
   uint32_t number;
   uint64_t at, n;       /* RUN */
-  const uint8_t *bytes; /* RUN: NULL where they stand in the file */
+  const uint8_t *bytes; /* RUN; NULL: the file has them */
 } ckpt_onnx_part;
 
 typedef struct ckpt_onnx_names {
@@ -84,14 +84,14 @@ struct ckpt_graph {
   uint32_t n_slots, slot_capacity;
   uint32_t outer;         /* the part that begins the model's own graph, or the first of those that are merged */
   ckpt_onnx_names inputs; /* of that graph */
-  ckpt_onnx_names taken;  /* names that stand in it with CKPT_ONNX_CAST behind them, and not by a cast of ours */
+  ckpt_onnx_names taken;  /* names that it has with CKPT_ONNX_CAST behind them, and not by a cast of ours */
 };
 
 /* One message within another while a model is walked: names of tensors follow from where they stand. */
 typedef struct ckpt_onnx_frame {
   const struct ckpt_onnx_frame *parent;
   uint8_t kind;
-  bool is_begun;     /* its BEGIN stands in the skeleton */
+  bool is_begun;     /* the skeleton has its BEGIN */
   bool has_label;    /* the two below are known */
   uint32_t field;    /* in the parent */
   uint64_t number;   /* among the parent's messages of its kind */
@@ -158,15 +158,15 @@ typedef struct ckpt_onnx_place {
 typedef struct ckpt_onnx_links {
   ckpt_arena *arena;
   const char *folder;             /* of the model: a real path */
-  const struct ckpt_graph *graph; /* what stands in its own file stays in the model; NULL: none */
+  const struct ckpt_graph *graph; /* data in its own file stay in the model; NULL: none */
   ckpt_source *source;            /* of the file below, which was looked at last */
   uint32_t file;
   const char *location; /* of that; "" for one that cannot be linked */
   uint64_t n_links;     /* names that it has */
 } ckpt_onnx_links;
 
-/* The place of a tensor that is nothing but `read`, and called `name`; nowhere for one that stands in the model itself.
- * EUNSUPPORTED for what ONNX Runtime or onnx refuse to follow, and for what stands nowhere as it is; ENOMEM. */
+/* The place of a tensor that is nothing but `read`, and called `name`; nowhere for one in the model itself.
+ * EUNSUPPORTED for what ONNX Runtime or onnx refuse to follow, and for bytes that no file holds as they are; ENOMEM. */
 ckpt_status ckpt_onnx_link(ckpt_onnx_links *links, const ckpt_layout_read *read, const char *name, ckpt_onnx_place *out,
                            ckpt_error *err);
 

@@ -40,8 +40,8 @@ ckpt_status ckpt_torch_make_object(ckpt_object **out, ckpt_index *described, ckp
 ckpt_status ckpt_torch_make_state_dict(ckpt_object **out, const ckpt_index *index, ckpt_arena *arena, ckpt_error *err);
 
 /* A copy without what weights-only loading refuses, which is added to the losses, and with no tensors but those that
- * are `held` (NULL: none); NULL where that is all. A namespace is kept, and noted in the description. The object stands
- * at `at`, n bytes. */
+ * are `held` (NULL: none); NULL where that is all. A namespace is kept, and noted in the description. The object is
+ * at `at`, n bytes long. */
 ckpt_status ckpt_torch_copy_data(ckpt_object **out, const ckpt_object *object, const ckpt_object_tensors *held,
                                  const char *at, size_t n, ckpt_index *described, ckpt_losses *losses, ckpt_error *err);
 

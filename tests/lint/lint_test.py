@@ -49,6 +49,9 @@ CASES = [
     (lint.phrases, "README.md", "A missing file is reported by name. There is none.\n", []),
     (lint.phrases, "libckpt/base/a.h", "int is_said; /* one */\nint b; /* what is\n           * there */\n", [2]),
     (lint.phrases, "libckpt/base/a.c", "/* what is there */\n", []),
+    *((lint.phrases, f"{folder}/a.h", "/* what is there */\n", [1]) for folder in
+      ("formats/zero/read", "formats", "kernels/cpu/quant", "tools/cli")),
+    *((lint.phrases, f"{folder}/a.h", "/* what is there */\n", []) for folder in lint.PHRASES_NOT_YET),
     (lint.opening, "libckpt/a.c", "/* a.c - says. */\n", []),
     (lint.opening, "libckpt/a.c", "#include <stdio.h>\n", [1]),
     (lint.spelling, "libckpt/a.c", "int a;\n\tint b;\nint c; \n" + "x" * 121 + "\nint d;", [2, 3, 4, 5]),
@@ -70,10 +73,17 @@ class Lint(unittest.TestCase):
         self.assertEqual({rule for rule, _, _, lines in CASES if lines}, set(lint.RULES))
 
     def test_paths_of_pages(self):
-        files = {"libckpt", "libckpt/run", "libckpt/run/run.c", "docs/digest.md", "kernels/ref/quant/iq1.c"}
+        files = {"libckpt", "libckpt/run", "libckpt/run/run.c", "docs/digest.md", "kernels/ref/quant/iq1.c", "formats"}
         page = ("see libckpt/run/run.c, `run.c`, libckpt/run/, [it](digest.md) and kernels/ref/quant/iq*.c.\n"
                 "add formats/foo.c\nsee libckpt/run.c.\nand `walk.c`\nand `run/run.c`\n")
-        self.assertEqual([line for line, _ in lint.missing_paths("docs/a.md", page, files)], [3, 4, 5])
+        self.assertEqual(sorted(line for line, _ in lint.missing_paths("docs/a.md", page, files)), [3, 4, 5])
+
+    def test_paths_that_stand_for_others_and_begin_with_a_room(self):
+        files = {"libckpt", "libckpt/run", "libckpt/run/run.c", "libckpt/recipe/scan", "libckpt/recipe/scan/scan.c", "formats"}
+        page = ("`formats/foo.c` `formats/foo/foo.c` `libckpt/run/foo.c` `formats/foo/`\n"
+                "`formats/hf/foo.c` in libckpt/ops/foo.c\n`libckpt/recipe/scan/*.c` bytes run/second `recipe/`\n"
+                "`recipe/scan*.c`\n`run/run.c`\n`recipe/scan/`\n")
+        self.assertEqual([line for line, _ in lint.missing_paths("docs/a.md", page, files)], [2, 2, 4, 5, 6])
 
     def test_tests_that_nothing_runs(self):
         texts = {"dev": "python3 tests/summary.py\n", "tests/summary.py": "", "tests/faults/kills.py": "import scratch\n",
@@ -211,11 +221,16 @@ class Rooms(unittest.TestCase):
     def test_nouns_of_a_format(self):
         for line, n in (("int gguf_keys;\n", 1), ('x = "a DCP folder";\n', 1), ("/* as ONNX has it */\n", 0),
                         *((f"int of_{noun};\n", 1) for noun in
-                          ("torch", "onnx", "gguf", "ggml", "dcp", "deepspeed", "megatron"))):
+                          ("torch", "onnx", "gguf", "ggml", "dcp", "deepspeed", "megatron", "safetensors", "universal",
+                           "peft", "pickle"))):
             for room in ("base", "io", "index", "format", "extents", "plan", "run"):
                 with self.subTest(line=line, room=room):
                     self.assertEqual(len(list(rooms.nouns({f"libckpt/{room}/a.c": line}))), n)
             self.assertEqual(list(rooms.nouns({"libckpt/codec/a.c": line, "libckpt/recipe/a.c": line})), [])
+        self.assertEqual(list(rooms.nouns({"libckpt/run/onnx_twins.c": "", "libckpt/plan/dcp/a.c": "", "libckpt/run/a.c": "",
+                                           "libckpt/codec/gguf.c": "", "libckpt/base/dtype.def": "x_gguf"})),
+                         ["libckpt/plan/dcp/a.c: dcp is a noun of one format",
+                          "libckpt/run/onnx_twins.c: onnx is a noun of one format"])
 
 
 # path, source, the texts that must be collected

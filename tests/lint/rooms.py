@@ -39,7 +39,7 @@ AT_THE_TOP = {  # files that may lie outside a room
 }
 MAX_FILES = 30
 
-NOUNS = ("torch", "onnx", "gguf", "ggml", "dcp", "deepspeed", "megatron")
+NOUNS = ("torch", "onnx", "gguf", "ggml", "dcp", "deepspeed", "megatron", "safetensors", "universal", "peft", "pickle")
 NOUNS_ALLOWED = (
     "libckpt/base/dtype.def", "libckpt/base/dtype.c", "libckpt/base/dtype.h",  # the table of dtypes has their names
     "libckpt/format/recognize.c",  # knows by content what cannot be read
@@ -178,12 +178,14 @@ def check(texts):
 
 
 def nouns(texts):
-    """Nouns of one format in identifiers and strings of the engine."""
+    """Nouns of one format in names of files, identifiers and strings of the engine."""
     pattern = re.compile("|".join(NOUNS), re.I)
     for path in sorted(texts):
         parts = path.split("/")
         if parts[0] != "libckpt" or len(parts) < 3 or parts[1] not in ENGINE or path in NOUNS_ALLOWED:
             continue
+        if pattern.search(path):
+            yield f"{path}: {pattern.search(path).group(0)} is a noun of one format"
         code = blank_comments(texts[path])
         for match in pattern.finditer(code):
             line = code.count("\n", 0, match.start()) + 1

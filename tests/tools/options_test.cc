@@ -252,9 +252,31 @@ TEST(Tables, AreSound) {
       std::string help = option->help;
       ASSERT_FALSE(help.empty());
       EXPECT_NE(help.back(), '.');
+      EXPECT_TRUE(option->with == nullptr || ckpt_verb_takes(verb, option->with)) << option->with;
     }
     EXPECT_EQ(verb->json != nullptr, names.count("json") == 1);
   }
+}
+
+// A row that no verb has would never be an option.
+TEST(Tables, RowsAreOptionsOfVerbs) {
+  size_t n = 0;
+  for (const ckpt_option *option = ckpt_option_rows; option->name != nullptr; option++, n++) {
+    SCOPED_TRACE(option->name);
+    EXPECT_NE(option->verbs == nullptr, option->set == 0) << "either verbs or a set";
+    std::istringstream verbs(option->verbs == nullptr ? "" : option->verbs);
+    size_t n_verbs = 0;
+    for (std::string name; verbs >> name; n_verbs++) {
+      const ckpt_verb *verb = ckpt_verb_find(name.c_str());
+      ASSERT_NE(verb, nullptr) << name;
+      bool has_row = false;
+      const ckpt_option *other;
+      for (size_t i = 0; (other = ckpt_verb_option(verb, i, nullptr)) != nullptr; i++) has_row |= other == option;
+      EXPECT_TRUE(has_row) << name;
+    }
+    EXPECT_TRUE(option->verbs == nullptr || n_verbs != 0);
+  }
+  EXPECT_GT(n, 80u);
 }
 
 // What a row's value is, against what its format declares: both state its words.

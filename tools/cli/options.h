@@ -1,7 +1,7 @@
 /* options.h - the table of options, and the parser that reads a command line by it.
  *
  * The table (options.def) is the only place that knows a verb's options: parser, `--help`, man page, completions and
- * docs/cli.md all come from it. Options and inputs may stand in any order; `--name value` and `--name=value` are the
+ * docs/cli.md all come from it. Options and inputs may come in any order; `--name value` and `--name=value` are the
  * same; `--` ends options. Each occurrence keeps its place among the inputs, so that a modifier belongs to the input
  * before it. */
 #ifndef CKPT_TOOLS_CLI_OPTIONS_H
@@ -42,6 +42,9 @@ const ckpt_verb *ckpt_verb_find(const char *name);
 /* The same, or EINVAL with a message that has the nearest name. */
 ckpt_status ckpt_verb_get(const ckpt_verb **out, const char *name, ckpt_error *err);
 
+/* The rows of options.def; name NULL ends. */
+extern const ckpt_option ckpt_option_rows[];
+
 /* The i-th option of a verb, its own first, then its sets in order; NULL past the end. *section (may be NULL) is the
  * title under which help lists it. */
 const ckpt_option *ckpt_verb_option(const ckpt_verb *verb, size_t i, const char **section);
@@ -66,7 +69,7 @@ typedef struct ckpt_noted {
 typedef struct ckpt_arg {
   const ckpt_option *option;
   const char *text;    /* as given; NULL for a flag, and where ATTACHED stands alone */
-  const char *pattern; /* CAST: what stands before the "=", or NULL */
+  const char *pattern; /* CAST: the text before the "=", or NULL */
   int64_t after;       /* number of the input before it (CKPT_INPUT_OF_OPTION: an option's), -1 if none */
   union {
     uint64_t size; /* SIZE, INTEGER, COUNT, LENGTH */
@@ -88,7 +91,7 @@ struct ckpt_args {
   ckpt_noted *noted;
 };
 
-/* Whether a word stands in argv[0, argc) before "--": for what must be known even when the rest is wrong. */
+/* Whether argv[0, argc) has a word before "--": for what must be known even when the rest is wrong. */
 bool ckpt_args_says(int argc, char **argv, const char *word);
 
 /* Reads argv[0, argc), which begins after the verb. Every failure is EINVAL with a message that names option, value and
@@ -96,8 +99,8 @@ bool ckpt_args_says(int argc, char **argv, const char *word);
 ckpt_status ckpt_args_parse(ckpt_args **out, const ckpt_verb *verb, int argc, char **argv, ckpt_error *err);
 void ckpt_args_free(ckpt_args *args); /* NULL is fine */
 
-/* The next occurrence of an option at or after *at, which moves past it; NULL when there is none. The name must stand
- * in the verb's table (asserted). */
+/* The next occurrence of an option at or after *at, which moves past it; NULL when there is none. The verb's
+ * table must have the name (asserted). */
 const ckpt_arg *ckpt_args_next(const ckpt_args *args, const char *name, uint32_t *at);
 
 /* The occurrence of an option that is not repeated, or the last one; NULL if it is not given. */

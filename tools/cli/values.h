@@ -4,8 +4,8 @@
 
 #include "tools/cli/options.h"
 
-/* Bytes from "4096", "1.5G" (1024-based: K M G T) or "500MB" (1000-based: KB MB GB TB), any case. False if text is
- * none of these, is zero or does not fit. */
+/* Bytes from "4096", "1.5G" (1024-based: K M G T) or "500MB" (1000-based: KB MB GB TB), any case. False if text has
+ * no such form, is zero or does not fit. */
 bool ckpt_value_size(const char *text, uint64_t *n_bytes);
 
 /* Fills arg from arg->text by the option's kind. EINVAL says what is accepted; the message begins with the verb. */

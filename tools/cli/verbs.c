@@ -22,7 +22,7 @@ const char *const ckpt_verb_groups[] = {
 #undef CKPT_VERB
     NULL};
 
-static const ckpt_option all[] = {
+const ckpt_option ckpt_option_rows[] = {
 #include "tools/cli/options.def"
     {.name = NULL}};
 
@@ -63,7 +63,7 @@ const ckpt_option *ckpt_verb_option(const ckpt_verb *verb, size_t i, const char 
   for (const ckpt_option *option = verb->options; option != NULL && option->name != NULL; option++)
     if (i-- == 0) return option;
   for (size_t s = 0; s < sizeof sections / sizeof *sections; s++)
-    for (const ckpt_option *option = all; option->name != NULL; option++)
+    for (const ckpt_option *option = ckpt_option_rows; option->name != NULL; option++)
       if (takes(verb, sections[s].set, option) && i-- == 0) {
         if (section != NULL) *section = sections[s].title;
         return option;
@@ -80,7 +80,7 @@ bool ckpt_verb_takes(const ckpt_verb *verb, const char *name) {
 
 /* Whether an option of its own gives a field this value: --drop optimizer. */
 static bool is_fixed(const char *field, const char *value) {
-  for (const ckpt_option *option = all; option->name != NULL; option++)
+  for (const ckpt_option *option = ckpt_option_rows; option->name != NULL; option++)
     if (option->fixed != NULL && strcmp(option->field, field) == 0 && strcmp(option->fixed, value) == 0) return true;
   return false;
 }
@@ -101,7 +101,7 @@ static const ckpt_verb *verb_of(const ckpt_option *option) {
 /* The row that gives a field this value: one of the running verb if there is one. */
 static const ckpt_option *row_of(const char *field, const char *value) {
   const ckpt_option *other = NULL;
-  for (const ckpt_option *option = all; option->name != NULL; option++) {
+  for (const ckpt_option *option = ckpt_option_rows; option->name != NULL; option++) {
     const bool gives_it = option->field != NULL && strcmp(option->field, field) == 0 &&
                           (option->fixed != NULL ? strcmp(option->fixed, value) == 0 : !is_fixed(field, value));
     if (gives_it && running != NULL && takes(running, option->set, option)) return option;

@@ -8,7 +8,7 @@
 
 /* A plan and what it was made of; nothing of it is owned. */
 typedef struct ckpt_described {
-  ckpt_arena *arena; /* where what is said lives */
+  ckpt_arena *arena; /* that owns the texts */
   const ckpt_plan *plan;
   const ckpt_input *input;
   const ckpt_convert_options *options;

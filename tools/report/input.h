@@ -30,7 +30,7 @@ ckpt_status ckpt_input_open_all(ckpt_input *out, const ckpt_args *args, uint32_t
 /* The same for the path given to a MODEL option, with the modifiers behind it. */
 ckpt_status ckpt_input_open_option(ckpt_input *out, const ckpt_args *args, const char *option, ckpt_error *err);
 
-/* The same of a path that stands in a list, not on the command line, whose modifiers belong to every one. */
+/* The same of a path in a list, not on the command line, whose modifiers belong to every one. */
 ckpt_status ckpt_input_open_listed(ckpt_input *out, const ckpt_args *args, const char *path, ckpt_error *err);
 
 /* DIR[=SCALE]: what follows the last = is the scale, if it is a number. The path is the caller's to free. ENOMEM. */

@@ -29,15 +29,15 @@ void ckpt_proving_plan(const ckpt_args *args, const char *row, const ckpt_planne
 
 /* One line of a list of sums, as sha256sum writes them and ckpt hash does. */
 typedef struct ckpt_listed {
-  const char *sum;  /* what stands before the two spaces */
+  const char *sum;  /* the text before the two spaces */
   const char *path; /* unescaped */
   uint32_t line;
 } ckpt_listed;
 
 /* Reads a list; path "-" is stdin. A line that is not `<sum>  <path>` with a sum that is_sum accepts is EFORMAT (what
  * says what it should be), or, where n_malformed is not NULL, noted and counted there; a list without any other line is
- * EFORMAT. Empty lines and those that begin with # are none. A fifo from which nothing comes within a second is EINVAL.
- * Memory from the args' arena. */
+ * EFORMAT. Empty lines and those that begin with # do not count. A fifo from which nothing comes within a second is
+ * EINVAL. Memory from the args' arena. */
 ckpt_status ckpt_proving_read_list(ckpt_listed **out, size_t *n, ckpt_args *args, const char *path,
                                    bool (*is_sum)(const char *text), const char *what, size_t *n_malformed,
                                    ckpt_error *err);

@@ -10,8 +10,8 @@
 
 enum { CKPT_EXIT_DONE = 0, CKPT_EXIT_FAILED = 1, CKPT_EXIT_USAGE = 2 };
 
-/* Prints `ckpt: <file>: tensor '<name>': <what>`, and with json the error object on stdout: nothing of a result may
- * stand there before. Returns the exit status: 2 for EINVAL, 128 + signal where one cancelled the job, else 1. */
+/* Prints `ckpt: <file>: tensor '<name>': <what>`, and with json the error object on stdout, which must be the
+ * first there. Returns the exit status: 2 for EINVAL, 128 + signal where one cancelled the job, else 1. */
 int ckpt_report_failure(bool json, const ckpt_error *err);
 
 /* Its parts, for a failure that does not end the verb: the line on stderr, and `"error":{...}`. */
@@ -79,7 +79,7 @@ typedef struct ckpt_written {
   bool is_of_none; /* that digest, which is then none to print */
 } ckpt_written;
 
-/* What is said of an error, a note (its text or its message) and a finding: with what to do about it, in the command's
+/* The text of an error, a note (its text or its message) and a finding: with what to do about it, in the command's
  * words. Returns out. */
 const char *ckpt_report_text(const ckpt_error *err, char *out, size_t n_bytes);
 const char *ckpt_report_note_text(const ckpt_note *note, const char *message, char *out, size_t n_bytes); /* as above */

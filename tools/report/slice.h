@@ -17,7 +17,7 @@ typedef struct ckpt_slice {
 } ckpt_slice;
 
 /* Finds the tensor and the box. A name that has brackets itself is found first. ENOTFOUND (with the nearest name),
- * EINVAL for what stands in the brackets. */
+ * EINVAL for bad text in the brackets. */
 ckpt_status ckpt_slice_parse(ckpt_slice *out, const ckpt_index *index, const char *text, ckpt_error *err);
 
 #endif

@@ -8,7 +8,7 @@
 typedef struct ckpt_verification {
   ckpt_args *args;
   ckpt_input input;
-  ckpt_source *files; /* where there is no index: what lies at the path */
+  ckpt_source *files; /* where there is no index: the files at the path */
   ckpt_findings findings;
   ckpt_manifest *expected;                /* of --manifest */
   ckpt_manifest *actual;                  /* NULL with --headers, and once it has been compared */

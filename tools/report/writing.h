@@ -8,7 +8,7 @@
 /* What a verb makes of its command line. */
 typedef struct ckpt_writing {
   ckpt_convert_options selection;     /* casts, patterns, include, allow_overflow, force */
-  ckpt_convert_target target;         /* what every output is asked for; its path is none */
+  ckpt_convert_target target;         /* what every output is asked for; it has no path */
   const ckpt_convert_target *targets; /* what to write where; NULL: each -o as `target` has it */
   uint32_t n_targets;
   ckpt_quantize_options quantize; /* of targets with a preset, where it quantizes */

@@ -97,7 +97,7 @@ typedef struct ckpt_zero_piece {
 } ckpt_zero_piece;
 
 /* Client state and buffers of ranks that are others than rank 0's. */
-enum { CKPT_ZERO_CLIENT_KEYS = 4 }; /* that are said; those of DeepSpeed's users are few */
+enum { CKPT_ZERO_CLIENT_KEYS = 4 }; /* that a note names; DeepSpeed's users have few */
 typedef struct ckpt_zero_client {
   const char *keys[CKPT_ZERO_CLIENT_KEYS];
   const char *first; /* the first of n_files that have other values; in the index's arena, as the keys */
@@ -122,7 +122,7 @@ typedef struct ckpt_zero {
   bool is_mapped;                  /* files say by mappings which elements of a partition are whose */
   bool is_round_robin;             /* order of param_shapes is that of the ranks, not of the optimizer */
   bool is_universal;               /* read by universal.c */
-  bool is_bf16_optimizer;          /* no stage is said, padding is not stripped */
+  bool is_bf16_optimizer;          /* files state no stage, padding is not stripped */
   ckpt_zero_shard *shards;
   uint32_t n_shards;
   ckpt_zero_param *params; /* shard by shard in the order of the file */
@@ -215,7 +215,7 @@ uint32_t ckpt_zero_turn_of_layer(ckpt_zero *zero, const char *prefix);
 /* Writes prefix and name. ELIMIT: longer than there is room for. */
 ckpt_status ckpt_zero_name_layer(char name[CKPT_ZERO_NAME_BYTES], const char *prefix, const char *of, ckpt_error *err);
 
-/* ---- file.c: files and what lies in them ---- */
+/* ---- file.c: files and their contents ---- */
 
 /* Opens a file by its path below the root. Close it in any case. */
 ckpt_status ckpt_zero_open(ckpt_zero_file *file, ckpt_zero *zero, const char *path, ckpt_error *err);
@@ -288,7 +288,7 @@ typedef struct ckpt_zero_join {
   const ckpt_zero_cut *cut;
   ckpt_dtype dtype, as; /* of what slices hold; of the tensor, another one of a mean alone */
   uint8_t form;
-  uint32_t *n_of; /* extents of each slice of a mean; NULL: it is none */
+  uint32_t *n_of; /* extents of each slice of a mean; NULL: no mean */
 } ckpt_zero_join;
 
 /* Begins one; has_views: slices of it are. Then what there is of each slice, in any order; of a mean in theirs. */
@@ -411,8 +411,8 @@ const char *ckpt_zero_client_key(const char *key);
 /* The other way: the key in an index's objects of what client_state calls so. NULL when out of memory. */
 const char *ckpt_zero_client_name(const char *key, ckpt_arena *arena);
 
-/* What of universal_checkpoint_info (NULL: none) is said of whole tensors, which a run of other ranks cuts by it, and
- * not of who has what; of vocabularies where they have no padding. *out is NULL where that is nothing. */
+/* The part of universal_checkpoint_info (NULL: none) by which a run of other ranks cuts whole tensors, without who has
+ * what; vocabularies count where they have no padding. *out is NULL where there is no such part. */
 ckpt_status ckpt_zero_rules_of_whole(ckpt_object **out, const ckpt_object *info, bool has_padding, ckpt_arena *arena,
                                      ckpt_error *err);
 
@@ -441,7 +441,7 @@ ckpt_status ckpt_zero_note_client(const ckpt_zero *zero, ckpt_error *err);
 
 /* ---- zero.c ---- */
 
-/* Which folder is read, and what of it. */
+/* The folder that is read, and which of its parts. */
 typedef struct ckpt_zero_reading {
   const char *latest; /* the file that says the tag, whose folder it is; NULL: the folder itself */
   bool is_universal;
@@ -510,7 +510,7 @@ bool ckpt_zero_is_muon(const ckpt_object *group, const char *key);
 /* Finds where momentum of Muon is in flats. EFORMAT: it has neither what the flat has nor its parameters whole. */
 ckpt_status ckpt_zero_place_momentum(ckpt_zero *zero, ckpt_error *err);
 
-/* The bits that something with these has to have: where it shares a state with another, or one of both has none, those
+/* The bits that something with these must have: where it shares a state with another, or one of both has none, those
  * of the other. shared: bits that different kinds may share. */
 uint32_t ckpt_zero_kind_of(ckpt_zero_kinds *kinds, uint32_t bits, uint32_t shared);
 uint32_t ckpt_zero_shared_slots(const ckpt_zero *zero); /* masters, and what is one for a whole flat */

@@ -19,7 +19,7 @@
 #define CKPT_UNIVERSAL_END "_universal"
 #define CKPT_NO_TENSOR UINT32_MAX
 
-/* Of a parameter, beside its master. */
+/* States of one parameter, without its master. */
 enum { CKPT_ZERO_MAX_STATES = 7 };
 
 typedef struct ckpt_zero_trained {
@@ -114,7 +114,7 @@ ckpt_status ckpt_zero_groups(const ckpt_zero_run *run, ckpt_object **out, ckpt_e
 /* Whether the engine computes in bf16: as it was asked for, else as far as the input says. */
 bool ckpt_zero_is_bf16(const ckpt_zero_run *run);
 
-/* Adds to what is said of the layout beside its files. ENOMEM. */
+/* Adds a note on the layout. ENOMEM. */
 ckpt_status ckpt_zero_say(const ckpt_zero_run *run, const char *text, ckpt_error *err);
 
 /* ---- model.c: the model file ---- */
@@ -148,7 +148,7 @@ const char *ckpt_zero_tag(const ckpt_zero_run *run);
 ckpt_status ckpt_zero_scaler_of(const ckpt_object **out, const ckpt_object *given, ckpt_arena *arena, ckpt_error *err);
 
 /* The scaler of a run: one that scales by 1 where the input had none or the engine has none, one as new where an engine
- * of fp16 is asked for that needs one. And what is said of that. */
+ * of fp16 is asked for that needs one. And the note on that. */
 ckpt_status ckpt_zero_scaler(const ckpt_zero_run *run, ckpt_object **out, ckpt_error *err);
 ckpt_status ckpt_zero_scaler_say(const ckpt_zero_run *run, ckpt_error *err); /* as above */
 

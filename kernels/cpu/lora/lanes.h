@@ -6,7 +6,7 @@
  * pass: in the matrix they lie a row apart, where they would push each other out. */
 #include "kernels/cpu/lora/lora.h"
 
-/* Of a block: columns, lanes of squares, steps that are packed, rows; columns that registers hold. */
+/* Sizes of a block: columns, lanes of squares, steps that are packed, rows; columns that registers hold. */
 enum { COLUMNS = CKPT_LORA_COLUMNS, LANES = CKPT_LORA_LANES, STEPS = 128, BLOCK_ROWS = 48, SPAN = VECTORS * WIDTH };
 
 typedef struct lora_block {

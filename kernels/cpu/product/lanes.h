@@ -1,8 +1,8 @@
 /* lanes.h - products with vectors across the columns of b, for the file that includes it; equal to the reference bit
  * for bit, since every element has its own chain of fused sums, k in order.
  *
- * That file has vd (a vector of WIDTH f64), TARGET, and the size of a block in registers: ROWS x VECTORS. Of a and b
- * the parts that meet are packed: STEPS of b's rows, which the nearest cache holds while BLOCK_ROWS rows of a pass. */
+ * That file has vd (a vector of WIDTH f64), TARGET, and the size of a block in registers: ROWS x VECTORS. The parts
+ * of a and b that meet are packed: STEPS of b's rows, which the nearest cache holds while BLOCK_ROWS rows of a pass. */
 #include "kernels/cpu/product/product.h"
 
 /* Steps and rows of a pass, and columns of a block. */

@@ -1,4 +1,4 @@
-/* panels.h - what oneDNN is given: operands as they lie, or panels of them that are rounded or dequantized.
+/* panels.h - what oneDNN is given: operands in place, or panels of them that are rounded or dequantized.
  *
  * A panel is the part of a matrix that one product reads, packed, in the calling thread's own memory. Whoever cuts a
  * product keeps them small (trainer/model/gemm_cpu.c). The product is the one of f32 with the same shapes, so that a
@@ -11,14 +11,14 @@
 #include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
 
-/* A matrix as it lies, and what the product wants of it. */
+/* A matrix in memory, and what the product wants of it. */
 typedef struct operand {
   const void *at;
   ckpt_dtype dtype, wanted; /* wanted: f32 or bf16 */
   bool rounds;              /* to bf16, whatever is wanted */
   bool is_turned;           /* it lies as the transpose: rows are its columns */
   size_t rows, columns, stride, first;
-  size_t panel_bytes; /* 0: it is taken as it lies */
+  size_t panel_bytes; /* 0: it is taken in place */
 } operand;
 
 /* Rows that are turned at once: a line of the panel's. */
@@ -84,7 +84,7 @@ static inline void fill_panel(const operand *o, void *panel, float *row) {
   }
 }
 
-/* The same of what lies as the transpose; rows are for TURNED rows of it in f32. */
+/* The same of a transposed operand; rows are for TURNED rows of it in f32. */
 static inline void fill_turned(const operand *o, void *panel, float *rows) {
   for (size_t first = 0; first < o->columns; first += TURNED) {
     const size_t n = o->columns - first < TURNED ? o->columns - first : TURNED;

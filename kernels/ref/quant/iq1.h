@@ -23,8 +23,8 @@ typedef struct ckpt_iq1_cut {
   float scale;
 } ckpt_iq1_cut;
 
-/* Cuts each sub-block of a superblock, of n elements (32 or 16), in three once it is sorted, equal elements as they
- * stand: levels 0, 1 and 2. Of all cuts and shifts, under which a scale is fitted, the first of the best stays. */
+/* Cuts each sub-block of a superblock, of n elements (32 or 16), in three once it is sorted, equal elements in
+ * their order: levels 0, 1 and 2. A scale is fitted under each cut and shift; the first of the best stays. */
 typedef void ckpt_iq1_cut_blocks(int n, const float *x, const float *weights, ckpt_iq1_cut *cuts, uint8_t *levels);
 
 /* The neighbour of a cell whose values (by level) times scale are nearest to x: the least sum of weighted squares from

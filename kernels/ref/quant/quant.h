@@ -59,7 +59,7 @@ extern const ckpt_quant ckpt_quant_q1_0, ckpt_quant_q2_0, ckpt_quant_q4_0, ckpt_
 static inline int ckpt_clamp(int x, int low, int high) { return x < low ? low : x > high ? high : x; }
 
 /* To the nearest integer, ties to even, for magnitudes below 2^22. Beyond it and for NaN the result is what the bits
- * give, the same everywhere: 2^23 + 2^22 is added, so that the integer stands in the low bits. */
+ * give, the same everywhere: 2^23 + 2^22 is added, so that the low bits are the integer. */
 static inline int ckpt_nearest(float x) { return (int)(ckpt_float_bits(x + 12582912.0f) & 0x007fffff) - 0x00400000; }
 
 /* Towards zero. Where x is NaN or does not fit, INT32_MIN, as x86 has it: C leaves it open, and a scale whose inverse

@@ -1,7 +1,7 @@
 /* read.h - private to kernels: the value of one element of a block, for every block type, in C and CUDA.
  *
- * `block` is the block's bytes, `i` the element, `levels` those of the type's grid (grid.h) or NULL. Layouts stand in
- * the headers of the types. Values are ggml's, bit for bit: what is multiplied first is part of the format. */
+ * `block` is the block's bytes, `i` the element, `levels` those of the type's grid (grid.h) or NULL. The headers of
+ * the types have the layouts. Values are ggml's, bit for bit: what is multiplied first is part of the format. */
 #ifndef CKPT_KERNELS_REF_QUANT_READ_H
 #define CKPT_KERNELS_REF_QUANT_READ_H
 

@@ -26,7 +26,7 @@ typedef struct ckpt_device_table {
   /* Runs a kernel over [0, n) in parts of `grain` (the last may be shorter), or as the device likes better. */
   void (*launch)(ckpt_device *device, ckpt_tape_kernel_id kernel, const void *args, size_t n, size_t grain);
   ckpt_status (*gemm)(ckpt_device *device, const ckpt_gemm *gemm, ckpt_error *err);
-  /* Whole blocks of a block type to f32, exactly, both in the device's memory. False: the type is none of blocks. */
+  /* Whole blocks of a block type to f32, exactly, both in the device's memory. False: the type has no blocks. */
   bool (*dequantize)(ckpt_device *device, ckpt_dtype dtype, float *dst, const void *src, size_t n_elements);
   /* Waits until all is done. EIO: something failed since the last call, by name. */
   ckpt_status (*synchronize)(ckpt_device *device, ckpt_error *err);

@@ -50,7 +50,7 @@ static inline CKPT_DEVICE real pair_factor(const ckpt_attention_args *a, const a
   return factors[key % 4];
 }
 
-/* Of one query and key: the probability, after dropout, and the gradient of the score times the scale. */
+/* For one query and key: the probability, after dropout, and the gradient of the score times the scale. */
 static inline CKPT_DEVICE void pair_of(const ckpt_attention_args *a, const attention_at *at, size_t query, size_t key,
                                        real *p, real *d_score) {
   const size_t width = a->head_width, i = at->first + query, j = at->first + key;

@@ -5,7 +5,7 @@
  * (f32 and f64 from one source); kernels/cpu/tape equals its f32 bit for bit. GEMM alone comes from a library.
  *
  * Pointers are to reals (f32 or f64, by the table) unless a type says otherwise; matrices are row-major; strides are in
- * elements. `adds`: a gradient is added to what stands there, else it replaces it. */
+ * elements. `adds`: a gradient is added to the old value, else it replaces it. */
 #ifndef CKPT_KERNELS_REF_TAPE_KERNELS_H
 #define CKPT_KERNELS_REF_TAPE_KERNELS_H
 
@@ -28,7 +28,7 @@ typedef struct ckpt_gemm {
   bool is_bf16;       /* elements of a and b count rounded to bf16, to nearest even; sums are in f32 */
   bool is_a_rounded;  /* those of a have been rounded */
   ckpt_dtype b_dtype; /* bf16, f16 or a block type; NONE: reals. Its rows are ldb elements, whole blocks */
-  size_t b_first;     /* of a b_dtype: elements of each row as it lies before those of the product */
+  size_t b_first;     /* of a b_dtype: elements of each stored row before those of the product */
   bool is_b_turned;   /* of a b_dtype: it lies as n rows of k, and is multiplied as the k x n that it stands for */
   size_t m, n, k;
   const void *a, *b, *bias; /* bias: n, or NULL */

@@ -38,6 +38,7 @@ ckpt_status ckpt_recorded_fields(recorded *r, ckpt_json *json, const field *fiel
     }
     if (seen >> i & 1) return ckpt_json_fail(json, err, "%s is given twice", fields[i].key);
     seen |= UINT32_C(1) << i;
+    r->key = fields[i].key;
     CKPT_TRY(fields[i].read(r, json, fields[i].into, err));
   }
   for (size_t i = 0; i < n; i++)
@@ -221,13 +222,9 @@ static ckpt_status read_input(recorded *r, ckpt_json *json, const char *of, cons
   return *path == NULL ? ckpt_recorded_refuse(r, "inputs", err) : CKPT_OK;
 }
 
-/* Of a place: quantize and extraction have one each, the others are values of formats. */
-static ckpt_status read_imatrix(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
-  return read_input(r, json, "imatrix", into, err);
-}
-
-static ckpt_status read_tuned(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
-  return read_input(r, json, "tuned", into, err);
+/* The input of an option: its key is the option's field. */
+static ckpt_status read_option_input(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
+  return read_input(r, json, r->key, into, err);
 }
 
 /* How an option is read: as its member is. */
@@ -244,10 +241,7 @@ static field field_of(const ckpt_option *option, void *place) {
     case CKPT_OPTION_TYPE: f.read = read_type; break;
     case CKPT_OPTION_PRESET: f.read = read_preset; break;
     case CKPT_OPTION_CAST: f.read = read_casts; break;
-    default:
-      f.read = !(option->flags & CKPT_OPTION_INPUT)  ? is_list ? read_list : read_text
-               : option->place == CKPT_PLACE_EXTRACT ? read_tuned
-                                                     : read_imatrix;
+    default: f.read = option->flags & CKPT_OPTION_INPUT ? read_option_input : is_list ? read_list : read_text;
   }
   return f;
 }

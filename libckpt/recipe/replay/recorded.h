@@ -34,6 +34,7 @@ typedef struct ckpt_recorded {
   const char *path;         /* of the receipt */
   const char *const *moved; /* "OLD=NEW": where inputs lie now; NULL ends it, or NULL */
   ckpt_json_file file;
+  const char *key; /* whose value is read next */
   ckpt_arena arena;
   ckpt_convert_options options;
   const char *weights, *version;
