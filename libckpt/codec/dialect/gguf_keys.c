@@ -12,6 +12,7 @@
 #include "libckpt/base/text.h"
 #include "libckpt/codec/dialect/dialect.h"
 #include "libckpt/codec/gguf/value.h"
+#include "libckpt/codec/side_files/side_files.h"
 
 enum { MAX_KEY = 128, QUANTIZATION_VERSION = 2 /* GGML_QNT_VERSION */ };
 
@@ -214,15 +215,23 @@ const ckpt_dialect_sampling_key ckpt_dialect_sampling[] = {
     {"mirostat_eta", "mirostat_eta", false},
     {0}};
 
-/* What generation_config.json says of sampling. */
-static ckpt_status set_sampling(const setter *s, ckpt_error *err) {
+/* generation_config.json; *out is NULL where there is none that can be read: the converter goes on without it, too. */
+static ckpt_status open_generation(ckpt_config **out, const setter *s, ckpt_error *err) {
   const ckpt_side_file *side = ckpt_index_side_file(s->config_of, "generation_config.json");
-  ckpt_config *config = NULL;
   const char *text = NULL;
+  ckpt_error ignored = {0};
+  *out = NULL;
   if (side == NULL) return CKPT_OK;
   CKPT_TRY(side_text(s, side, &text, err));
-  ckpt_error ignored = {0}; /* the converter goes on without it, too */
-  if (ckpt_config_parse(&config, text, side->n_bytes, NULL, &ignored) != CKPT_OK) return CKPT_OK;
+  if (ckpt_config_parse(out, text, side->n_bytes, NULL, &ignored) != CKPT_OK) *out = NULL;
+  return CKPT_OK;
+}
+
+/* What it says of sampling. */
+static ckpt_status set_sampling(const setter *s, ckpt_error *err) {
+  ckpt_config *config;
+  CKPT_TRY(open_generation(&config, s, err));
+  if (config == NULL) return CKPT_OK;
   ckpt_status status = CKPT_OK;
   for (const ckpt_dialect_sampling_key *row = ckpt_dialect_sampling; row->gguf != NULL && status == CKPT_OK; row++) {
     char key[64];
@@ -433,8 +442,50 @@ static ckpt_status note_left(const setter *s, ckpt_error *err) {
     if ((is_base || !has_place(s->arch->gguf, key)) && !is_idle(s, key)) ckpt_name_list_add(&left, key);
   }
   CKPT_TRY(list_rope_left(&left, s, err));
+  if (ckpt_config_count(s->config, "eos_token_id") > 1) ckpt_name_list_add(&left, "eos_token_id"); /* but for one */
   if (left.n == 0) return CKPT_OK;
   return ckpt_index_note(s->index, false, err, "%zu key%s of config.json (%s)", left.n, ckpt_plural(left.n), left.text);
+}
+
+/* Whether a key of generation_config.json is of no model's use, or GGUF says it: special ids are the tokenizer's. */
+static bool is_unsaid(const ckpt_config *config, const char *key) {
+  static const char *const keys[] = {"_from_model_config", "transformers_version", "bos_token_id",
+                                     "pad_token_id",       "do_sample",            "use_cache"};
+  bool value;
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+    if (strcmp(key, keys[i]) == 0) return true;
+  if (strcmp(key, "eos_token_id") == 0) return ckpt_config_count(config, key) < 2;
+  for (const ckpt_dialect_sampling_key *row = ckpt_dialect_sampling; row->gguf != NULL; row++)
+    if (is_among(row->config, key)) return true;
+  return !ckpt_config_has(config, key) || (ckpt_config_bool(config, key, &value) && !value);
+}
+
+/* What GGUF has no place for: other settings, and all tokens but one that end a text. */
+static ckpt_status note_generation(const setter *s, ckpt_error *err) {
+  ckpt_name_list left = {.n = 0};
+  ckpt_config *config;
+  const char *key;
+  CKPT_TRY(open_generation(&config, s, err));
+  if (config == NULL) return CKPT_OK;
+  for (size_t i = 0; (key = ckpt_config_key(config, i)) != NULL; i++)
+    if (!is_unsaid(config, key)) ckpt_name_list_add(&left, key);
+  ckpt_config_free(config); /* the names are copied */
+  if (left.n == 0) return CKPT_OK;
+  return ckpt_index_note(s->index, false, err, "%zu key%s of generation_config.json (%s)", left.n, ckpt_plural(left.n),
+                         left.text);
+}
+
+/* Files beside the weights that GGUF has nothing of. */
+static ckpt_status note_files(const setter *s, const ckpt_index *from, ckpt_error *err) {
+  static const char *const read[] = {"config.json", "generation_config.json"};
+  ckpt_name_list left = {.n = 0};
+  for (uint32_t i = 0; i < from->n_side_files; i++) {
+    const char *name = from->side_files[i].name;
+    if (strcmp(name, read[0]) != 0 && strcmp(name, read[1]) != 0 && !ckpt_side_file_is_tokenizer(name))
+      ckpt_name_list_add(&left, name);
+  }
+  if (left.n == 0) return CKPT_OK;
+  return ckpt_index_note(s->index, false, err, "%zu side file%s (%s)", left.n, ckpt_plural(left.n), left.text);
 }
 
 static ckpt_status check_experts(const setter *s, ckpt_error *err) {
@@ -487,5 +538,7 @@ ckpt_status ckpt_dialect_set_keys(ckpt_index *index, const ckpt_index *from, con
   for (const ckpt_arch_key *key = arch->gguf->keys; key->gguf != NULL; key++) CKPT_TRY(set_key(&s, key, err));
   CKPT_TRY(ckpt_gguf_set_scalar(index, "general.quantization_version", CKPT_GGUF_U32, QUANTIZATION_VERSION, err));
   CKPT_TRY(note_left(&s, err));
+  CKPT_TRY(note_generation(&s, err));
+  CKPT_TRY(note_files(&s, from, err));
   return set_tokenizer(&s, err);
 }

@@ -71,3 +71,10 @@ cp -r $DATA/dialect/gemma2 gemma
 try convert gemma -o gemma.gguf 2>&1 | grep 'not written'
 try convert mixtral.gguf -o three.gguf --set llama.expert_count=3 --quiet
 try convert three.gguf -o none
+
+# Files and settings that GGUF has no place for are said.
+cp -r $DATA/dialect/llama-scaled beside
+chmod -R u+w beside
+echo MIT > beside/LICENSE
+echo '{"eos_token_id": [1, 5], "max_new_tokens": 77, "top_k": 20}' > beside/generation_config.json
+try convert beside -o beside.gguf --quiet
