@@ -65,6 +65,7 @@ typedef enum ckpt_note_kind {
   CKPT_NOTE_STATES_UNREAD, /* the same of an optimizer's states: whoever asks for them is refused */
   CKPT_NOTE_WEIGHTS_LEFT,  /* other weights beside those that were read */
   CKPT_NOTE_LOADING,       /* what has to be allowed before it can be loaded */
+  CKPT_NOTE_KEY,           /* what a key of the file says that it cannot mean */
   CKPT_NOTE_DOUBT          /* what was asked for or guessed, and may not be what is meant */
 } ckpt_note_kind;
 
@@ -72,7 +73,7 @@ typedef enum ckpt_note_kind {
 typedef struct ckpt_note {
   ckpt_note_kind kind;
   const char *cause; /* of UNREAD the defect alone, where the text has more; of LOADING the list of what is to be
-                        allowed; or NULL */
+                        allowed; of KEY the key; or NULL */
   const char *text;
   const char *file;    /* path of the one that it is about; NULL: of the whole */
   const char *message; /* text without the name of that file */

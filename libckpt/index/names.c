@@ -270,9 +270,12 @@ static ckpt_status apply_ties(ckpt_index *index, const ckpt_arch *arch, const ck
       char shown[40];
       ckpt_config_show(config, key, shown, sizeof shown);
       const ckpt_side_file *side = ckpt_index_side_file(index, "config.json");
-      if (side != NULL && index->source != NULL) /* else it is another's: of --like, or of what an output was made of */
+      if (side != NULL &&
+          index->source != NULL) { /* else it is another's: of --like, or of what an output was made of */
         CKPT_TRY(ckpt_index_problem(index, side->file, err, "%s is neither true nor false (%s), taken as %s", key,
                                     shown, is_tied ? "true" : "false"));
+        CKPT_TRY(ckpt_index_note_is(index, CKPT_NOTE_KEY, key, err));
+      }
     }
     if (is_tied && stands_aside(index, arch, &arch->ties[i])) {
       index->ties |= UINT32_C(1) << i;

@@ -79,8 +79,11 @@ ckpt_status ckpt_verify_structure(ckpt_findings *findings, const ckpt_index *ind
   for (uint32_t i = 0; i < index->n_notes; i++) {
     const ckpt_note *note = &index->notes[i];
     if (!note->is_problem) continue;
-    CKPT_TRY(ckpt_findings_add_note(findings, note->file == NULL ? index->path : note->file, note->message, note->cause,
-                                    err));
+    const char *file = note->file == NULL ? index->path : note->file;
+    if (note->kind == CKPT_NOTE_KEY)
+      CKPT_TRY(ckpt_findings_add_about(findings, err, CKPT_PROBLEM, file, note->cause, "%s", note->message));
+    else
+      CKPT_TRY(ckpt_findings_add_note(findings, file, note->message, note->cause, err));
     CKPT_TRY(ckpt_findings_advise(CKPT_OK, findings, note->advice, NULL));
   }
   for (uint32_t i = 0; i < index->n_unread; i++)
