@@ -449,8 +449,8 @@ static ckpt_status note_left(const setter *s, ckpt_error *err) {
 
 /* Whether a key of generation_config.json is of no model's use, or GGUF says it: special ids are the tokenizer's. */
 static bool is_unsaid(const ckpt_config *config, const char *key) {
-  static const char *const keys[] = {"_from_model_config", "transformers_version", "bos_token_id",
-                                     "pad_token_id",       "do_sample",            "use_cache"};
+  static const char *const keys[] = {
+      "_from_model_config", "transformers_version", "bos_token_id", "pad_token_id", "do_sample", "use_cache"};
   bool value;
   for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
     if (strcmp(key, keys[i]) == 0) return true;
