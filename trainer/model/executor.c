@@ -77,7 +77,8 @@ static void plan_linear(const ckpt_tape_linear *l, bool is_bf16, const ckpt_para
   for (uint32_t i = 0; i < n_products; i++) {
     size_t own;
     products[i].is_bf16 = is_bf16;
-    const size_t n_bytes = ckpt_gemm_cpu_bytes(ckpt_device_cpu_kernels(), &products[i], i == 2, &own);
+    const ckpt_tape_kernels *kernels = is_bf16 ? ckpt_device_cpu_kernels() : NULL; /* choosing them may load oneDNN */
+    const size_t n_bytes = ckpt_gemm_cpu_bytes(kernels, &products[i], i == 2, &own);
     *shared = n_bytes > *shared ? n_bytes : *shared;
     *panels = own > *panels ? own : *panels;
   }
