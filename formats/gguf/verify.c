@@ -165,7 +165,7 @@ static ckpt_status check_blocks(ckpt_findings *findings, const ckpt_index *index
   return status;
 }
 
-/* Texts that are none. Opening keeps them as they stand in the file, and so do outputs. */
+/* Finds texts that are not UTF-8. Opening keeps their bytes, and so do outputs. */
 static ckpt_status check_texts(ckpt_findings *findings, const ckpt_index *index, ckpt_error *err) {
   enum { LENGTH_BYTES = 8, MAX_TEXT = 1 << 16 };
   char *text = malloc(MAX_TEXT);

@@ -154,7 +154,7 @@ static bool is_added(const ckpt_tokenizer_build *build, const char *text, size_t
   return id != CKPT_TOKEN_NONE && build->tokens[id].added != CKPT_TOKEN_NONE;
 }
 
-/* A special token that is none of those before it. */
+/* Adds a special token that the list does not have yet. */
 static ckpt_status add_special(ckpt_tokenizer_build *build, const ckpt_object *value, bool is_named, ckpt_error *err) {
   const ckpt_object *text = content_of(value);
   if (text == NULL || is_added(build, text->text, (size_t)text->n)) return CKPT_OK;

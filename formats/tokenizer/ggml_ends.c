@@ -32,7 +32,7 @@ static void take_name(chooser *c, ckpt_special special, const ckpt_object *value
     c->names[special] = (name){value->text, is_dict};
 }
 
-/* A flag; where one is said already, it is that. */
+/* Sets a flag. One that is set keeps its value, unless this overrides it. */
 static void say(chooser *c, ckpt_special special, bool is_added, bool overrides) {
   ckpt_ggml_ends *out = c->out;
   uint32_t i = 0;
@@ -189,7 +189,7 @@ static void add_more_ids(chooser *c) {
     add_id(c, CKPT_SPECIAL_BOS, t->before[0]);
 }
 
-/* What llama.cpp does where nothing is said, and the tokenizer does not, or the reverse. */
+/* Sets the flags of BOS and EOS where llama.cpp's default differs from what the tokenizer does. */
 static void say_more(chooser *c, const char *pre) {
   const ckpt_tokenizer *t = c->t;
   const ckpt_pre *row = pre == NULL ? NULL : ckpt_pre_find(pre);

@@ -34,7 +34,7 @@ typedef struct writer {
   ckpt_index *index;
   const ckpt_tokenizer *tokenizer;
   uint32_t n;                  /* tokens to be written */
-  const float *scores;         /* n; NULL: of this kind there are none */
+  const float *scores;         /* n; NULL: a tokenizer of this kind has no scores */
   const char **template_names; /* by number of the template */
 } writer;
 

@@ -176,7 +176,7 @@ static ckpt_status read_template(ckpt_tokenizer_build *build, const found *at, c
   return status;
 }
 
-/* The named one in a file "additional_chat_templates/NAME.jinja"; what has no such name is none. */
+/* Reads the template NAME from "additional_chat_templates/NAME.jinja", and ignores files with other names. */
 static ckpt_status read_named_template(ckpt_tokenizer_build *build, const files *f, const char *path, ckpt_error *err) {
   const size_t n_folder = sizeof TEMPLATE_FOLDER, n_suffix = sizeof TEMPLATE_SUFFIX - 1, n = strlen(path);
   found at;

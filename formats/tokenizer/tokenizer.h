@@ -173,7 +173,7 @@ typedef struct ckpt_tokenizer {
   const char *pre;             /* llama.cpp's name of the splits; NULL: none was recognised */
   const char *tokenizer_class; /* of tokenizer_config.json; NULL */
   const ckpt_object *config;   /* tokenizer_config.json; NULL */
-  const char *left;            /* what of its files is not used, and why; NULL: nothing */
+  const char *left;            /* names the files that nothing uses, and why; NULL: all are used */
 } ckpt_tokenizer;
 
 /* Where a tree stands in `trees`. */

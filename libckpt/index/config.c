@@ -14,6 +14,7 @@
 #include "libckpt/base/checked.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/text.h"
+#include "libckpt/index/index.h"
 
 enum { MAX_DEPTH = 64, MAX_VALUES = 1000000 };
 
@@ -128,6 +129,15 @@ void ckpt_config_free(ckpt_config *config) {
   if (config == NULL) return;
   json_decref(config->root);
   free(config);
+}
+
+ckpt_status ckpt_config_of(ckpt_config **out, const ckpt_index *index, ckpt_error *err) {
+  const ckpt_side_file *side = ckpt_index_side_file(index, "config.json");
+  *out = NULL;
+  if (side == NULL || side->text == NULL) return CKPT_OK;
+  const ckpt_status status = ckpt_config_parse(out, side->text, side->n_bytes, NULL, NULL);
+  if (status != CKPT_OK) *out = NULL;
+  return status == CKPT_ENOMEM ? ckpt_fail(err, status, NULL, NULL, "out of memory") : CKPT_OK;
 }
 
 /* The item of a list that the digits of a key number; NULL: they are none, or past its end. */

@@ -17,6 +17,10 @@ typedef struct ckpt_config ckpt_config;
 ckpt_status ckpt_config_parse(ckpt_config **out, const char *text, uint64_t n_bytes, const char *file, ckpt_error *err);
 void ckpt_config_free(ckpt_config *config); /* NULL is fine */
 
+/* The config.json among an index's side files, of which readers keep the text; *out is NULL where it is missing or
+ * cannot be read, which others report. ENOMEM. */
+ckpt_status ckpt_config_of(ckpt_config **out, const ckpt_index *index, ckpt_error *err);
+
 /* The value of a dotted key ("rope_scaling.rope_type"); false, leaving *value alone, where it is absent, null or of
  * another type. Text is UTF-8 without NUL, borrowed from config. */
 bool ckpt_config_text(const ckpt_config *config, const char *key, const char **value);

@@ -215,7 +215,7 @@ const ckpt_dialect_sampling_key ckpt_dialect_sampling[] = {
     {"mirostat_eta", "mirostat_eta", false},
     {0}};
 
-/* generation_config.json; *out is NULL where there is none that can be read: the converter goes on without it, too. */
+/* Opens generation_config.json. *out is NULL if it is missing or unreadable: the converter goes on without it, too. */
 static ckpt_status open_generation(ckpt_config **out, const setter *s, ckpt_error *err) {
   const ckpt_side_file *side = ckpt_index_side_file(s->config_of, "generation_config.json");
   const char *text = NULL;

@@ -102,7 +102,7 @@ static void put_rotary(object *o, const ckpt_index *from, const ckpt_arch *arch,
   put(o, arch->rope.part_key, text);
 }
 
-/* What llama.cpp takes of a key that is not there, where the class would take something else. */
+/* Writes llama.cpp's default for a missing key if the class has another default. */
 static void put_absent(object *o, const ckpt_index *from, const ckpt_arch *arch) {
   char text[24];
   for (const ckpt_arch_key *row = arch->gguf->keys; row->gguf != NULL; row++) {
@@ -370,8 +370,7 @@ static bool is_implied(const char *key, const ckpt_index *from, const ckpt_arch 
   return false;
 }
 
-/* Whether llama.cpp computes with a key of the family that no config.json says; a value that changes nothing is none.
- */
+/* Whether a key of the family changes what llama.cpp computes, and config.json cannot say it. */
 static bool is_computed_with(const ckpt_meta *meta, const ckpt_index *from, const ckpt_arch *arch) {
   static const char *const keys[] = {"rope.scale_linear", "expert_group_count", "nextn_predict_layers"};
   const size_t n = strlen(arch->gguf->architecture);

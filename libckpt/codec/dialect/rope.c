@@ -221,8 +221,8 @@ ckpt_status ckpt_dialect_llama3_factors(float **out, uint64_t *n, const ckpt_arc
     return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "heads of an odd or unknown width have no rotary factors");
   if (!(base > 0) || !(low > 0) || !(high > low) || !(context > 0))
     return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL,
-                     "llama3 scaling by %g from %g to %g of %g positions, base %g, is none", factor, low, high, context,
-                     base);
+                     "no llama3 scaling goes by %g from %g to %g of %g positions at base %g", factor, low, high,
+                     context, base);
   *n = dim / 2;
   float *factors = *out = ckpt_arena_array(arena, (size_t)*n, sizeof *factors);
   CKPT_TRY_ALLOC(factors, err);

@@ -108,11 +108,24 @@ static ckpt_status scale_row(const ckpt_op_call *call, uint64_t row, ckpt_lora_s
   return CKPT_OK;
 }
 
-/* Results that f32 does not hold, of values that it holds: they count as those of a cast. */
-static void count_overflow(const ckpt_op_call *call) {
-  const float *base = call->args[0], *out = call->out;
+static bool are_finite(const float *x, uint64_t n) {
+  uint32_t most = 0;
+  for (uint64_t i = 0; i < n; i++) {
+    uint32_t bits;
+    memcpy(&bits, x + i, sizeof bits);
+    bits &= 0x7FFFFFFF;
+    most = bits > most ? bits : most;
+  }
+  return most < 0x7F800000;
+}
+
+/* Results of rows that f32 does not hold, of values that it holds: they count as those of a cast. */
+static void count_overflow(const ckpt_op_call *call, uint64_t row, size_t n_rows) {
+  const uint64_t width = call->node->shape[call->node->rank - 1], n_values = n_rows * width;
+  const float *base = (const float *)call->args[0] + row * width, *out = (const float *)call->out + row * width;
   uint64_t n = 0;
-  for (uint64_t i = 0; i < call->n_elements; i++) n += !isfinite(out[i]) && isfinite(base[i]);
+  if (are_finite(out, n_values)) return;
+  for (uint64_t i = 0; i < n_values; i++) n += !isfinite(out[i]) && isfinite(base[i]);
   if (n == 0) return;
   call->stats->n_overflow += n;
   call->stats->largest = INFINITY;
@@ -127,8 +140,8 @@ static ckpt_status run(const ckpt_op_call *call, bool has_magnitudes, ckpt_error
     for (size_t i = 0; i < n && has_magnitudes; i++)
       CKPT_TRY(scale_row(call, row + i, call->update == NULL ? NULL : &squares[i], err));
     if (call->update != NULL) look(call, row, n, squares);
+    count_overflow(call, row, n);
   }
-  count_overflow(call);
   return CKPT_OK;
 }
 

@@ -134,16 +134,13 @@ static bool may_be(const char *path, const char *recorded) {
 
 /* An update is for one base: another may have the same shapes. */
 static ckpt_status note_base(ckpt_adapters *all, const ckpt_opened_adapter *adapter, ckpt_error *err) {
-  const ckpt_side_file *side = ckpt_index_side_file(all->base, "config.json");
   const char *recorded, *name;
   ckpt_config *config;
   bool is_other = ckpt_config_text(adapter->peft.config, "base_model_name_or_path", &recorded);
   if (!is_other || may_be(all->base->path, recorded)) return CKPT_OK;
-  if (side != NULL && side->text != NULL &&
-      ckpt_config_parse(&config, side->text, side->n_bytes, NULL, NULL) == CKPT_OK) {
-    is_other = !ckpt_config_text(config, "_name_or_path", &name) || !may_be(name, recorded);
-    ckpt_config_free(config);
-  }
+  CKPT_TRY(ckpt_config_of(&config, all->base, err));
+  if (config != NULL) is_other = !ckpt_config_text(config, "_name_or_path", &name) || !may_be(name, recorded);
+  ckpt_config_free(config);
   if (!is_other) return CKPT_OK;
   return ckpt_adapters_doubt(all, err,
                              "%s was trained on '%.200s', which may be another base (base_model_name_or_path)",

@@ -74,21 +74,19 @@ static bool find_split(parameter *p, const ckpt_adapters *all, const char *modul
 
 /* Families whose experts transformers marks as (E, in, out), which PEFT asks; 1: this is one, 0: none, -1: nothing says
  * which. */
-static int type_transposes(const ckpt_adapters *all) {
+static ckpt_status type_transposes(int *out, const ckpt_adapters *all, ckpt_error *err) {
   static const char *const types[] = {"gpt_oss", "openai_privacy_filter", "aria", "aria_text"};
-  const ckpt_side_file *side = ckpt_index_side_file(all->base, "config.json");
   ckpt_config *config;
   const char *type;
-  int found = -1;
-  if (side == NULL || side->text == NULL ||
-      ckpt_config_parse(&config, side->text, side->n_bytes, NULL, NULL) != CKPT_OK)
-    return -1;
-  if (ckpt_config_text(config, "model_type", &type)) {
-    found = 0;
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++) found = found || strcmp(type, types[i]) == 0;
+  CKPT_TRY(ckpt_config_of(&config, all->base, err));
+  *out = -1;
+  if (config != NULL && ckpt_config_text(config, "model_type", &type)) {
+    *out = 0;
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+      if (strcmp(type, types[i]) == 0) *out = 1;
   }
   ckpt_config_free(config);
-  return found;
+  return CKPT_OK;
 }
 
 static bool fits(const parameter *p, const ckpt_change *pair, bool is_transposed) {
@@ -102,7 +100,8 @@ static ckpt_status look(parameter *p, const ckpt_adapters *all, const ckpt_chang
   p->is_transposed = may_transpose && !fits(p, pair, false);
   p->fits = fits(p, pair, p->is_transposed);
   if (!may_transpose || !p->fits || p->out != p->in) return CKPT_OK;
-  const int by_type = type_transposes(all);
+  int by_type;
+  CKPT_TRY(type_transposes(&by_type, all, err));
   if (by_type < 0)
     return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL,
                      "'%s' has square experts, and no config.json beside the base shows how they lie", p->fused.name);

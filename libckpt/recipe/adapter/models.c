@@ -92,15 +92,10 @@ const char *ckpt_model_name(char out[CKPT_ADAPTER_NAME], const ckpt_index *base,
 
 /* Whether the config's class is a model without a head. */
 static ckpt_status find_bare(bool *is_bare, const ckpt_index *base, ckpt_error *err) {
-  const ckpt_side_file *side = ckpt_index_side_file(base, "config.json");
   const char *class;
   ckpt_config *config;
-  *is_bare = false;
-  if (side == NULL || side->text == NULL) return CKPT_OK;
-  const ckpt_status status = ckpt_config_parse(&config, side->text, side->n_bytes, NULL, NULL);
-  if (status == CKPT_ENOMEM) return ckpt_fail(err, status, NULL, NULL, "out of memory");
-  if (status != CKPT_OK) return CKPT_OK;
-  *is_bare = ckpt_config_item(config, "architectures", 0, &class) && ckpt_text_ends(class, "Model") &&
+  CKPT_TRY(ckpt_config_of(&config, base, err));
+  *is_bare = config != NULL && ckpt_config_item(config, "architectures", 0, &class) && ckpt_text_ends(class, "Model") &&
              strstr(class, "Head") == NULL && strstr(class, "For") == NULL;
   ckpt_config_free(config);
   return CKPT_OK;

@@ -86,13 +86,8 @@ static int decide_by_type(const ckpt_config *config, side s) {
 }
 
 ckpt_status ckpt_adapter_type_transposes(int *out, const ckpt_index *base, ckpt_error *err) {
-  const ckpt_side_file *file = ckpt_index_side_file(base, "config.json");
   ckpt_config *config;
-  *out = -1;
-  if (file == NULL || file->text == NULL) return CKPT_OK;
-  const ckpt_status status = ckpt_config_parse(&config, file->text, file->n_bytes, NULL, NULL);
-  if (status == CKPT_ENOMEM) return ckpt_fail(err, status, NULL, NULL, "out of memory");
-  if (status != CKPT_OK) return CKPT_OK;
+  CKPT_TRY(ckpt_config_of(&config, base, err));
   *out = decide_by_type(config, WHOLE);
   ckpt_config_free(config);
   return CKPT_OK;
@@ -218,11 +213,8 @@ static ckpt_status orient_all(ckpt_adapters *all, const ckpt_config *config, ckp
 }
 
 ckpt_status ckpt_changes_orient(ckpt_adapters *all, ckpt_error *err) {
-  const ckpt_side_file *file = ckpt_index_side_file(all->base, "config.json");
-  ckpt_config *config = NULL;
-  if (file != NULL && file->text != NULL &&
-      ckpt_config_parse(&config, file->text, file->n_bytes, NULL, NULL) != CKPT_OK)
-    config = NULL;
+  ckpt_config *config;
+  CKPT_TRY(ckpt_config_of(&config, all->base, err));
   const ckpt_status status = orient_all(all, config, err);
   ckpt_config_free(config);
   return status;

@@ -91,15 +91,11 @@ static ckpt_status add_whole(maker *m, const ckpt_extract_whole *whole, ckpt_err
 
 /* PEFT's task of a model that generates text; NULL: another one. */
 static ckpt_status find_task(const char **task, const ckpt_index *base, ckpt_error *err) {
-  const ckpt_side_file *side = ckpt_index_side_file(base, "config.json");
   const char *class;
   ckpt_config *config;
   *task = NULL;
-  if (side == NULL || side->text == NULL) return CKPT_OK;
-  const ckpt_status status = ckpt_config_parse(&config, side->text, side->n_bytes, NULL, NULL);
-  if (status == CKPT_ENOMEM) return ckpt_fail(err, status, NULL, NULL, "out of memory");
-  if (status != CKPT_OK) return CKPT_OK;
-  if (ckpt_config_item(config, "architectures", 0, &class) &&
+  CKPT_TRY(ckpt_config_of(&config, base, err));
+  if (config != NULL && ckpt_config_item(config, "architectures", 0, &class) &&
       (ckpt_text_ends(class, "ForCausalLM") || ckpt_text_ends(class, "LMHeadModel")))
     *task = "CAUSAL_LM";
   ckpt_config_free(config);

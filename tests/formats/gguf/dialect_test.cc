@@ -297,7 +297,7 @@ TEST(Dialect, RefusesWhatHasNoPlace) {
       {"\"num_hidden_layers\": 2", "\"num_hidden_layers\": 1", "has no place in a GGUF model of the family llama"},
       {"\"num_hidden_layers\": 2", "\"num_hidden_layers\": 3", "is missing: a model of the family llama has it"},
       {"\"rope_type\": \"llama3\"", "\"rope_type\": \"spiral\"", "scaled as 'spiral'"},
-      {"\"high_freq_factor\": 4.0", "\"high_freq_factor\": 0.5", "is none"},
+      {"\"high_freq_factor\": 4.0", "\"high_freq_factor\": 0.5", "no llama3 scaling goes by"},
       {"\"head_dim\": 16", "\"head_dim\": 15", "heads of an odd or unknown width"},
       {"\"head_dim\": 16", "\"head_dim\": 32", "its shape is [32, 64], config.json says [64, 64]"},
       {"\"vocab_size\": 280", "\"vocab_size\": 279", "its shape is [280, 64], config.json says [279, 64]"},
