@@ -190,38 +190,15 @@ static ckpt_status add_whole(ckpt_adapters *all, uint32_t number, const ckpt_ada
   return ckpt_change_add(&added, all, &change, err);
 }
 
-/* The adapter's own tensor for one of the base, under any name but this item's; NULL: it has none. */
-static const ckpt_tensor *find_whole(const ckpt_adapters *all, const ckpt_adapter_tensors *found,
-                                     const ckpt_tensor *base) {
-  for (uint32_t i = 0; i < found->n; i++)
-    if (found->items[i].part == CKPT_ADAPTER_WHOLE && find_place(all, found->items[i].wanted).tensor == base)
-      return found->items[i].tensor;
-  return NULL;
-}
-
-/* A tensor under a name that only the model has: it has to be what the tensor that the base stores becomes. */
-static ckpt_status check_tied(ckpt_adapters *all, uint32_t number, const ckpt_adapter_tensors *found,
-                              const ckpt_adapter_tensor *item, const ckpt_tensor *base, ckpt_error *err) {
-  const ckpt_index *index = all->list[number].index;
-  const ckpt_tensor *whole = find_whole(all, found, base);
-  bool is_same = ckpt_tensor_same_shape(whole != NULL ? whole : base, item->tensor);
-  if (is_same && whole != NULL)
-    CKPT_TRY(ckpt_same_values(&is_same, index, whole, index, item->tensor, false, err));
-  else if (is_same)
-    CKPT_TRY(is_of_base(&is_same, all, number, item, base, err));
-  if (is_same) return CKPT_OK;
-  return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "'%s' is tied to '%s', which the base stores: they would differ",
-                   item->wanted, base->name);
-}
-
 /* Integers of a module that is saved whole are the base's. */
 static ckpt_status check_integers(const ckpt_adapters *all, uint32_t number, const ckpt_adapter_tensor *item,
                                   ckpt_error *err) {
   const ckpt_tensor *base = find_place(all, item->wanted).tensor, *own = item->tensor;
   if (base == NULL || base->dtype != own->dtype || !ckpt_tensor_same_shape(base, own))
     return ckpt_adapter_check_dtype(own, err);
-  uint8_t *values = reallocarray(NULL, 2, (size_t)own->n_bytes + 1), *of_base = values + own->n_bytes;
+  uint8_t *values = reallocarray(NULL, 2, (size_t)own->n_bytes + 1);
   CKPT_TRY_ALLOC(values, err);
+  uint8_t *of_base = values + own->n_bytes;
   ckpt_status status = ckpt_read(all->list[number].index, own, NULL, (ckpt_dtype)own->dtype, values, own->n_bytes, err);
   if (status == CKPT_OK) status = ckpt_read(all->base, base, NULL, (ckpt_dtype)own->dtype, of_base, own->n_bytes, err);
   const bool is_same = status == CKPT_OK && memcmp(values, of_base, (size_t)own->n_bytes) == 0;
@@ -243,9 +220,7 @@ static ckpt_status add_other(ckpt_adapters *all, uint32_t number, const ckpt_ada
   if (item->part == CKPT_ADAPTER_ROWS) return add_rows(all, number, item, err);
   CKPT_TRY(ckpt_adapter_check_whole(found, item, &all->list[number].peft, err));
   if (ckpt_adapter_is_integer(item->tensor)) return check_integers(all, number, item, err);
-  const bool is_of_class = ckpt_adapters_tied(all, item->wanted).tensor != NULL; /* which is decided with the whole */
-  const ckpt_tensor *tied = is_of_class ? NULL : ckpt_model_tied_to(all->base, item->wanted);
-  return tied != NULL ? check_tied(all, number, found, item, tied, err) : add_whole(all, number, item, err);
+  return add_whole(all, number, item, err);
 }
 
 /* The tensors [at, end) of one module. */

@@ -1,4 +1,4 @@
-/* models.c - see models.h. Sources: transformers' conversion_mapping.py, and the _tied_weights_keys of its models. */
+/* models.c - see models.h. Source: transformers' conversion_mapping.py. */
 #include "libckpt/recipe/adapter/models.h"
 
 #include <stdio.h>
@@ -8,16 +8,6 @@
 #include "libckpt/base/text.h"
 #include "libckpt/index/arch.h"
 #include "libckpt/recipe/adapter/changes.h"
-
-/* Names of one tensor: files have `kept`. The model has `tied` too where there are modules whose names begin so. */
-static const struct {
-  const char *kept, *tied, *below;
-} ties[] = {{"shared.weight", "encoder.embed_tokens.weight", "encoder."},
-            {"shared.weight", "decoder.embed_tokens.weight", "decoder."},
-            {"lm_head.bias", "lm_head.decoder.bias", "lm_head.dense."},
-            {"predictions.bias", "predictions.decoder.bias", "predictions.transform."},
-            {"predictions.bias", "predictions.decoder.bias", "predictions.dense."}};
-enum { N_TIES = sizeof ties / sizeof *ties };
 
 /* prefix, of which n bytes count, and what follows it. */
 static const char *join(char out[CKPT_ADAPTER_NAME], const char *prefix, size_t n, const char *rest) {
@@ -30,34 +20,6 @@ static bool has_below(const ckpt_index *base, const char *prefix) {
   for (uint32_t i = 0; i < base->n_tensors; i++)
     if (strncmp(base->tensors[i].name, prefix, n) == 0) return true;
   return false;
-}
-
-/* Whether a tie of the table, below a prefix of n bytes, holds in the base. */
-static bool holds(const ckpt_index *base, size_t row, const char *prefix, size_t n) {
-  char name[CKPT_ADAPTER_NAME];
-  if (join(name, prefix, n, ties[row].tied) == NULL || ckpt_index_find(base, name) != NULL) return false;
-  return join(name, prefix, n, ties[row].below) != NULL && has_below(base, name);
-}
-
-bool ckpt_model_tied_name(char out[CKPT_ADAPTER_NAME], const ckpt_index *base, const char *name, size_t i) {
-  for (size_t row = 0; row < N_TIES; row++) {
-    const size_t n = strlen(name) - (ckpt_adapter_ends_with(name, ties[row].kept) ? strlen(ties[row].kept) : 0);
-    if (n == strlen(name) || !holds(base, row, name, n) || i-- != 0) continue;
-    return join(out, name, n, ties[row].tied) != NULL;
-  }
-  return false;
-}
-
-const ckpt_tensor *ckpt_model_tied_to(const ckpt_index *base, const char *name) {
-  char kept[CKPT_ADAPTER_NAME];
-  for (size_t row = 0; row < N_TIES; row++) {
-    if (!ckpt_adapter_ends_with(name, ties[row].tied)) continue;
-    const size_t n = strlen(name) - strlen(ties[row].tied);
-    if (!holds(base, row, name, n) || join(kept, name, n, ties[row].kept) == NULL) continue;
-    const ckpt_tensor *tensor = ckpt_index_find(base, kept);
-    if (tensor != NULL) return tensor;
-  }
-  return NULL;
 }
 
 ckpt_status ckpt_model_find_tied(ckpt_adapter_place out[CKPT_TIED_NAMES + 1], uint32_t *n, const ckpt_index *base,

@@ -19,13 +19,6 @@ typedef struct ckpt_model_facts {
 /* Borrows the prefix from the family's row. ENOMEM. */
 ckpt_status ckpt_model_look(ckpt_model_facts *out, const ckpt_index *base, ckpt_error *err);
 
-/* The i-th name that the model has for a stored tensor, of these names, and that no file of the base has. The output
- * head is not among them. False past the last. */
-bool ckpt_model_tied_name(char out[CKPT_ADAPTER_NAME], const ckpt_index *base, const char *name, size_t i);
-
-/* The tensor of the base that such a name is of; NULL: it is no such name. */
-const ckpt_tensor *ckpt_model_tied_to(const ckpt_index *base, const char *name);
-
 /* Further names that the model's class has for stored tensors, and that the base lacks: its head, and what else is tied
  * (tied_classes.h). ENOMEM. */
 ckpt_status ckpt_model_find_tied(ckpt_adapter_place out[CKPT_TIED_NAMES + 1], uint32_t *n, const ckpt_index *base,

@@ -78,15 +78,9 @@ static ckpt_extract_item *item_of(ckpt_extract_item *const *first, const char *n
 /* A stored name, and those that only the model has for it. */
 static ckpt_status add_names(settling *s, const char *name, const ckpt_tensor *base, ckpt_extract_item *item,
                              ckpt_error *err) {
-  char tied[CKPT_ADAPTER_NAME];
-  bool is_listed[CKPT_TIED_NAMES + 1] = {false};
   CKPT_TRY(add_place(s, name, base, item, err));
-  for (size_t i = 0; ckpt_model_tied_name(tied, s->x->base, name, i); i++) {
-    for (uint32_t k = 0; k < s->n_tied; k++) is_listed[k] = is_listed[k] || strcmp(s->tied[k].name, tied) == 0;
-    CKPT_TRY(add_place(s, tied, base, item, err));
-  }
   for (uint32_t k = 0; k < s->n_tied; k++)
-    if (s->tied[k].tensor == base && strcmp(base->name, name) == 0 && !is_listed[k])
+    if (s->tied[k].tensor == base && strcmp(base->name, name) == 0)
       CKPT_TRY(add_place(s, s->tied[k].name, base, item, err));
   return CKPT_OK;
 }
