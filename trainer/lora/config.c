@@ -10,6 +10,8 @@
 #include "libckpt/base/error.h"
 #include "libckpt/base/pattern.h"
 #include "libckpt/base/text.h"
+#include "libckpt/recipe/adapter/names.h"
+#include "libckpt/recipe/adapter/peft.h"
 #include "trainer/lora/lora.h"
 
 /* Every key that PEFT 0.21 writes, with its default, but for peft_version, which is that of the writer. */
@@ -127,11 +129,6 @@ static bool module_of(char out[512], const ckpt_parameter *p) {
   return !is_embedding(out);
 }
 
-static bool ends_in_module(const char *module, const char *name) {
-  const size_t n = strlen(module), n_name = strlen(name);
-  return n >= n_name && strcmp(module + n - n_name, name) == 0 && (n == n_name || module[n - n_name - 1] == '.');
-}
-
 /* Whether a regular expression is all of a module's name, or, with has_prefix, what follows one of its dots. */
 static ckpt_status matches(bool *out, const char *expression, const char *module, bool has_prefix, ckpt_error *err) {
   char text[1024];
@@ -153,24 +150,22 @@ static ckpt_status is_taken(bool *out, const json_t *names, const char *module, 
   *out = false;
   if (json_is_string(names)) {
     if (!is_all_linear(names)) return matches(out, json_string_value(names), module, false, err);
-    *out = !ends_in_module(module, "lm_head");
+    *out = !ckpt_adapter_ends_with(module, "lm_head");
     return CKPT_OK;
   }
   for (size_t i = 0; i < json_array_size(names); i++) {
     const char *name = json_string_value(json_array_get(names, i));
-    *out = *out || (name != NULL && ends_in_module(module, name));
+    *out = *out || (name != NULL && ckpt_adapter_ends_with(module, name));
   }
   return CKPT_OK;
 }
 
 /* Whether a parameter lies in a module of modules_to_save: of one whose name ends so, as PEFT takes it. */
 static bool is_whole(const json_t *names, const char *parameter) {
-  for (const char *dot = strchr(parameter, '.'); dot != NULL; dot = strchr(dot + 1, '.'))
-    for (size_t i = 0; i < json_array_size(names); i++) {
-      const char *name = json_string_value(json_array_get(names, i));
-      const size_t n = name == NULL ? 0 : strlen(name), n_module = (size_t)(dot - parameter);
-      if (n != 0 && n <= n_module && memcmp(dot - n, name, n) == 0) return true;
-    }
+  for (size_t i = 0; i < json_array_size(names); i++) {
+    const char *name = json_string_value(json_array_get(names, i));
+    if (name != NULL && ckpt_peft_names_module_of(name, parameter)) return true;
+  }
   return false;
 }
 
@@ -212,7 +207,7 @@ static ckpt_status add_parameter(ckpt_lora *l, const char *name, const ckpt_para
 static ckpt_status add_target(ckpt_lora *l, const json_t *config, uint32_t base, const char *module, const char *path,
                               ckpt_error *err) {
   const ckpt_parameter *p = &l->base->parameters[base];
-  const bool is_transposed = strcmp(l->base->family, "gpt2") == 0 && !ends_in_module(module, "lm_head");
+  const bool is_transposed = strcmp(l->base->family, "gpt2") == 0 && !ckpt_adapter_ends_with(module, "lm_head");
   double rank, alpha;
   CKPT_TRY(number_of(&rank, config, "r", "rank_pattern", module, err));
   CKPT_TRY(number_of(&alpha, config, "lora_alpha", "alpha_pattern", module, err));
