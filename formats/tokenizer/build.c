@@ -101,12 +101,18 @@ static int shown(size_t n_bytes, const char *text) {
   return (int)ckpt_utf8_length(text, n_bytes < SHOWN_BYTES ? n_bytes : SHOWN_BYTES);
 }
 
-/* Room for ids up to this one. */
+enum { FREE_IDS = 1 << 16 };
+
+/* Room for ids up to this one: tables are as long as the largest. */
 static ckpt_status reach(ckpt_tokenizer_build *build, uint64_t id, ckpt_error *err) {
   ckpt_tokenizer *out = build->out;
   if (id >= CKPT_TOKENIZER_MAX_TOKENS)
     return ckpt_fail(err, CKPT_ELIMIT, build->file, NULL, "token id %" PRIu64 " (at most %d)", id,
                      CKPT_TOKENIZER_MAX_TOKENS - 1);
+  if (build->n_bytes != 0 && id >= build->n_bytes + FREE_IDS)
+    return ckpt_fail(err, CKPT_ELIMIT, build->file, NULL,
+                     "token id %" PRIu64 " in %" PRIu64 " bytes of files (ids go %d past their bytes at most)", id,
+                     build->n_bytes, FREE_IDS);
   if (id >= build->token_capacity) {
     uint32_t capacity = build->token_capacity < 512 ? 1024 : build->token_capacity + build->token_capacity / 2;
     if (capacity <= id) capacity = (uint32_t)id + 1;

@@ -36,6 +36,7 @@ typedef struct ckpt_tokenizer_build {
   ckpt_tokenizer *out;
   ckpt_spellings spellings;
   const char *file; /* that is read now, for messages */
+  uint64_t n_bytes; /* of the files read so far: ids far past them are no vocabulary's. 0: ids follow each other */
   uint32_t token_capacity, merge_capacity, added_capacity, stated_capacity;
   ckpt_token *tokens; /* grow outside the arena until they are finished */
   ckpt_stated_merge *stated;

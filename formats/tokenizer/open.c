@@ -76,6 +76,7 @@ static ckpt_status read_with(ckpt_tokenizer_build *build, const found *at, read_
   ckpt_json *json;
   CKPT_TRY(json_of(&json, at, err));
   build->file = at->path;
+  build->n_bytes += at->n_bytes;
   ckpt_status status = take(build, json, err);
   ckpt_json_free(json);
   return ckpt_fail_at(status, err, at->path, NULL);
@@ -281,6 +282,7 @@ static ckpt_status read_vocabulary(ckpt_tokenizer_build *build, const files *f, 
   CKPT_TRY(look_up(f, "tokenizer.model", &at, is_there, err));
   if (*is_there) {
     build->file = at.path;
+    build->n_bytes += at.n_bytes;
     return ckpt_fail_at(ckpt_tokenizer_read_sentencepiece(build, at.source, at.file, err), err, at.path, NULL);
   }
   build->out->origin = CKPT_TOKENIZER_OF_VOCAB;
@@ -537,6 +539,7 @@ ckpt_status ckpt_tokenizer_parse(ckpt_tokenizer **out, const char *json, size_t 
   CKPT_TRY(ckpt_tokenizer_build_new(&build, "tokenizer.json", err));
   ckpt_status status;
   build.out->origin = CKPT_TOKENIZER_OF_JSON;
+  build.n_bytes = n_json;
   CKPT_TRY_GOTO(ckpt_json_new_text(&text, json, n_json, true, "tokenizer.json", err));
   CKPT_TRY_GOTO(ckpt_tokenizer_read_json(&build, text, err));
   if (config != NULL) {

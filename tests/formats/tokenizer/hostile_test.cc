@@ -41,6 +41,7 @@ TEST(TokenizerHostile, Tokens) {
   expect_said({.vocab = R"({"a":0,"b":1,"ab":2,"a":3})"}, CKPT_EFORMAT, "token 'a' has two ids (0 and 3)");
   expect_said({.vocab = R"({"a":0,"b":1,"ab":2,"a":0})"}, CKPT_EFORMAT, "token 'a' stands there twice (id 0)");
   expect_said({.vocab = R"({"a":0,"b":1,"ab":99999999})"}, CKPT_ELIMIT, "token id 99999999 (at most 16777215)");
+  expect_said({.vocab = R"({"a":0,"b":1,"ab":16777215})"}, CKPT_ELIMIT, "token id 16777215 in ");
   expect_said({.vocab = R"({"a":0,"b":1,"ab":-2})"}, CKPT_EFORMAT, "an id is a whole number");
   expect_said({.vocab = R"({"a":0,"b":1,"ab":2.5})"}, CKPT_EFORMAT, "an id is a whole number");
   expect_said({.vocab = "{}", .merges = "[]"}, CKPT_EFORMAT, "a tokenizer without tokens");
