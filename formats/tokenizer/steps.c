@@ -9,6 +9,11 @@
 #include "formats/tokenizer/pre.h"
 #include "libckpt/base/error.h"
 
+/* \w as Unicode's annex on regular expressions has it, which the Whitespace of `tokenizers` goes by. */
+#define UNICODE_WORDS                                                                                                \
+  "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{200c}\\x{200d}\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}" \
+  "\\x{1f170}-\\x{1f189}"
+
 enum { MAX_STEPS = 64 };
 
 #define SPACE_MARK "\xE2\x96\x81" /* U+2581 */
@@ -164,7 +169,8 @@ static ckpt_status read_pre_tokenizer(steps *s, const char *type, const ckpt_obj
   } else if (strcmp(type, "WhitespaceSplit") == 0) {
     split = (ckpt_split){.regex = "\\s", .behavior = CKPT_SPLIT_REMOVED};
   } else if (strcmp(type, "Whitespace") == 0) {
-    split = (ckpt_split){.regex = "\\w+|[^\\w\\s]+", .behavior = CKPT_SPLIT_REMOVED, .is_inverted = true};
+    split = (ckpt_split){
+        .regex = "[" UNICODE_WORDS "]+|[^" UNICODE_WORDS "\\s]+", .behavior = CKPT_SPLIT_REMOVED, .is_inverted = true};
   } else if (strcmp(type, "Split") == 0) {
     split.is_inverted = bool_of(tree, "invert", false);
     if (!pattern_of(tree, &split.literal, &split.regex) || !behavior_of(tree, &split.behavior))
@@ -250,6 +256,7 @@ static ckpt_status read_decoder(steps *s, const char *type, const ckpt_object *t
   const char *regex;
   if (s->out->n_decoder == MAX_STEPS) return too_many(s, "decoder", err);
   if (strcmp(type, "ByteLevel") == 0) {
+    if (s->out->n_decoder != 0) return unsupported(s, "decoder", "ByteLevel behind another step", err);
     step.kind = CKPT_DECODE_BYTE_LEVEL;
   } else if (strcmp(type, "ByteFallback") == 0) {
     step.kind = CKPT_DECODE_BYTE_FALLBACK;

@@ -13,7 +13,12 @@
 enum { MAX_PATTERN = 1 << 14, WORST_GROWTH = 160 };
 
 #define SPACES "\\t-\\r\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
-#define WORDS "\\p{L}\\p{M}\\p{Nd}\\p{Pc}"
+/* Letters, also in circles and squares, marks, digits, connectors. Oniguruma takes six numbers of Latin-1 for words,
+ * but not within a set. */
+#define WORDS                                                                                                     \
+  "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{" \
+  "1f189}"
+#define NUMBERS "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}"
 
 /* A pattern while it is rewritten. */
 typedef struct rewrite {
@@ -45,8 +50,8 @@ static void rewrite_escape(rewrite *r) {
   switch (c) {
     case 's': append_set(r, SPACES, false); break;
     case 'S': append_set(r, SPACES, true); break;
-    case 'w': append_set(r, WORDS, false); break;
-    case 'W': append_set(r, WORDS, true); break;
+    case 'w': append_set(r, r->is_in_set ? WORDS : WORDS NUMBERS, false); break;
+    case 'W': append_set(r, r->is_in_set ? WORDS : WORDS NUMBERS, true); break;
     case 'h': append_set(r, "0-9a-fA-F", false); break;
     case 'H': append_set(r, "0-9a-fA-F", true); break;
     case 'G':

@@ -79,6 +79,8 @@ TEST(TokenizerHostile, KindsThatAreNotRunAreNamed) {
   expect_said({.normalizer = R"({"type":"Precompiled"})"}, CKPT_EUNSUPPORTED, "a normalizer of type Precompiled");
   expect_said({.pre = R"({"type":"UnicodeScripts"})"}, CKPT_EUNSUPPORTED, "a pre_tokenizer of type UnicodeScripts");
   expect_said({.decoder = R"({"type":"CTC"})"}, CKPT_EUNSUPPORTED, "a decoder of type CTC");
+  expect_said({.decoder = R"({"type":"Sequence","decoders":[{"type":"Fuse"},{"type":"ByteLevel"}]})"},
+              CKPT_EUNSUPPORTED, "a decoder of type ByteLevel behind another step");
   expect_said({.model = R"("type":"BPE","dropout":0.1)"}, CKPT_EUNSUPPORTED, "a BPE model with dropout (0.1)");
   expect_said({.pre = "null", .decoder = "null"}, CKPT_EUNSUPPORTED, "neither byte-level");
   expect_said({.model = R"("type":"BPE","unk_token":"<unk>")"}, CKPT_EFORMAT, "unk_token '<unk>' is no token");

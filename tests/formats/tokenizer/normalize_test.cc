@@ -16,8 +16,9 @@ std::string utf8(uint32_t code) {
   return std::string(reinterpret_cast<char *>(bytes), static_cast<size_t>(n));
 }
 
-// A tokenizer of all bytes and one normalizer, so that decoding its ids gives the normalized text.
-std::string json_of(const std::string &normalizer) {
+// A tokenizer of all bytes and one normalizer, so that decoding its ids gives the normalized text; before the bytes,
+// `pre` cuts, and m is merged with the first bytes of U+00BD and U+2167 (256, 257).
+std::string json_of(const std::string &normalizer, const std::string &pre = "") {
   std::string vocab;
   for (uint32_t byte = 0, next = 256; byte < 256; byte++) {
     const bool is_printed = (byte >= 33 && byte <= 126) || (byte >= 161 && byte <= 172) || byte >= 174;
@@ -25,10 +26,10 @@ std::string json_of(const std::string &normalizer) {
     if (letter == "\"" || letter == "\\") letter = "\\" + letter;
     vocab += (byte == 0 ? "\"" : ",\"") + letter + "\":" + std::to_string(byte);
   }
-  return R"({"normalizer":)" + normalizer +
-         R"(,"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false,"use_regex":false},)"
+  return R"({"normalizer":)" + normalizer + R"(,"pre_tokenizer":{"type":"Sequence","pretokenizers":[)" + pre +
+         R"({"type":"ByteLevel","add_prefix_space":false,"use_regex":false}]},)"
          R"("decoder":{"type":"ByteLevel"},"model":{"type":"BPE","vocab":{)" +
-         vocab + R"(},"merges":[]}})";
+         vocab + R"(,"m\u00c2":256,"m\u00e2":257},"merges":["m \u00c2","m \u00e2"]}})";
 }
 
 struct Form {
@@ -112,6 +113,27 @@ TEST(TokenizerNormalizeOrigin, OfBytes) {
       end(tool.encoding.end, tool.encoding.end + tool.encoding.n);
   EXPECT_EQ(begin, (std::vector<uint64_t>{0, 1, 1, 4, 5, 6, 7}));
   EXPECT_EQ(end, (std::vector<uint64_t>{1, 4, 4, 5, 6, 7, 8}));
+}
+
+// What is of a word: for Oniguruma, in a set of it, and for Whitespace, as `tokenizers` 0.23.3 cuts.
+TEST(TokenizerWords, AreThoseOfEachCutter) {
+  const std::string split = R"({"type":"Split","behavior":"Removed","invert":true,"pattern":{"Regex":")";
+  const Ids half_apart = {'m', 0xC2, 0xBD}, half_within = {256, 0xBD}, eight_within = {257, 0x85, 0xA7};
+  const struct {
+    std::string pre;
+    Ids half;
+  } cases[] = {{split + R"(\\w+|\\W+"}},)", half_within},
+               {split + R"([\\w]+|[^\\w]+"}},)", half_apart},
+               {R"({"type":"Whitespace"},)", half_apart}};
+  for (const auto &[pre, half] : cases) {
+    const std::string json = json_of("null", pre);
+    ckpt_error err = {};
+    ckpt_tokenizer *tokenizer = nullptr;
+    ASSERT_EQ(ckpt_tokenizer_parse(&tokenizer, json.data(), json.size(), nullptr, 0, &err), CKPT_OK) << text_of(err);
+    Tool tool(tokenizer);
+    EXPECT_EQ(tool.encode("m\u00BD", 0), half) << pre;
+    EXPECT_EQ(tool.encode("m\u2167", 0), eight_within) << pre;
+  }
 }
 
 }  // namespace
