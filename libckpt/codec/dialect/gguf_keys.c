@@ -215,23 +215,19 @@ const ckpt_dialect_sampling_key ckpt_dialect_sampling[] = {
     {"mirostat_eta", "mirostat_eta", false},
     {0}};
 
-/* Opens generation_config.json. *out is NULL if it is missing or unreadable: the converter goes on without it, too. */
-static ckpt_status open_generation(ckpt_config **out, const setter *s, ckpt_error *err) {
-  const ckpt_side_file *side = ckpt_index_side_file(s->config_of, "generation_config.json");
-  const char *text = NULL;
-  ckpt_error ignored = {0};
-  *out = NULL;
-  if (side == NULL) return CKPT_OK;
-  CKPT_TRY(side_text(s, side, &text, err));
-  if (ckpt_config_parse(out, text, side->n_bytes, NULL, &ignored) != CKPT_OK) *out = NULL;
-  return CKPT_OK;
+/* Whether a key of config.json is one of those that "|", "*" or "/" part in a text. */
+static bool is_among(const char *keys, const char *key) {
+  const size_t n = strlen(key);
+  for (; *keys != '\0'; keys += strspn(keys, "|*/")) {
+    const size_t n_one = strcspn(keys, "|*/");
+    if (n_one == n && memcmp(keys, key, n) == 0) return true;
+    keys += n_one;
+  }
+  return false;
 }
 
 /* What it says of sampling. */
-static ckpt_status set_sampling(const setter *s, ckpt_error *err) {
-  ckpt_config *config;
-  CKPT_TRY(open_generation(&config, s, err));
-  if (config == NULL) return CKPT_OK;
+static ckpt_status set_sampling(const setter *s, const ckpt_config *config, ckpt_error *err) {
   ckpt_status status = CKPT_OK;
   for (const ckpt_dialect_sampling_key *row = ckpt_dialect_sampling; row->gguf != NULL && status == CKPT_OK; row++) {
     char key[64];
@@ -243,6 +239,44 @@ static ckpt_status set_sampling(const setter *s, ckpt_error *err) {
                                         value >= INT32_MIN && value <= INT32_MAX ? (uint32_t)(int32_t)value : 0, err)
                  : ckpt_gguf_set_f32(s->index, key, value, err);
   }
+  return status;
+}
+
+/* Whether a key of generation_config.json is of no model's use, or GGUF says it: special ids are the tokenizer's. */
+static bool is_unsaid(const ckpt_config *config, const char *key) {
+  static const char *const keys[] = {
+      "_from_model_config", "transformers_version", "bos_token_id", "pad_token_id", "do_sample", "use_cache"};
+  bool value;
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+    if (strcmp(key, keys[i]) == 0) return true;
+  if (strcmp(key, "eos_token_id") == 0) return ckpt_config_count(config, key) < 2;
+  for (const ckpt_dialect_sampling_key *row = ckpt_dialect_sampling; row->gguf != NULL; row++)
+    if (is_among(row->config, key)) return true;
+  return !ckpt_config_has(config, key) || (ckpt_config_bool(config, key, &value) && !value);
+}
+
+/* What GGUF has no place for: other settings, and all tokens but one that end a text. */
+static ckpt_status note_generation(const setter *s, const ckpt_config *config, ckpt_error *err) {
+  ckpt_name_list left = {.n = 0};
+  const char *key;
+  for (size_t i = 0; (key = ckpt_config_key(config, i)) != NULL; i++)
+    if (!is_unsaid(config, key)) ckpt_name_list_add(&left, key);
+  if (left.n == 0) return CKPT_OK;
+  return ckpt_index_note(s->index, false, err, "%zu key%s of generation_config.json (%s)", left.n, ckpt_plural(left.n),
+                         left.text);
+}
+
+/* What generation_config.json says. The converter goes on without one that is missing or unreadable, too. */
+static ckpt_status set_generation(const setter *s, ckpt_error *err) {
+  const ckpt_side_file *side = ckpt_index_side_file(s->config_of, "generation_config.json");
+  ckpt_config *config = NULL;
+  const char *text = NULL;
+  ckpt_error ignored = {0};
+  if (side == NULL) return CKPT_OK;
+  CKPT_TRY(side_text(s, side, &text, err));
+  if (ckpt_config_parse(&config, text, side->n_bytes, NULL, &ignored) != CKPT_OK) return CKPT_OK;
+  ckpt_status status = set_sampling(s, config, err);
+  if (status == CKPT_OK) status = note_generation(s, config, err);
   ckpt_config_free(config);
   return status;
 }
@@ -255,7 +289,7 @@ static ckpt_status set_general(const setter *s, ckpt_error *err) {
   CKPT_TRY_ALLOC(name, err);
   CKPT_TRY(ckpt_index_set_metadata(s->index, CKPT_GGUF_ARCHITECTURE, s->arch->gguf->architecture, err));
   CKPT_TRY(ckpt_index_set_metadata(s->index, "general.type", "model", err));
-  CKPT_TRY(set_sampling(s, err));
+  CKPT_TRY(set_generation(s, err));
   CKPT_TRY(ckpt_index_set_metadata(s->index, "general.name", name, err));
   return ckpt_index_set_metadata(s->index, "general.size_label", size_label(s->index, label), err);
 }
@@ -337,17 +371,6 @@ static ckpt_status set_key(const setter *s, const ckpt_arch_key *key, ckpt_error
     case CKPT_KEY_FILE_TYPE: return ckpt_gguf_set_scalar(s->index, "general.file_type", CKPT_GGUF_U32, 0, err);
   }
   return CKPT_OK;
-}
-
-/* Whether a key of config.json is one of those that "|", "*" or "/" part in a text. */
-static bool is_among(const char *keys, const char *key) {
-  const size_t n = strlen(key);
-  for (; *keys != '\0'; keys += strspn(keys, "|*/")) {
-    const size_t n_one = strcspn(keys, "|*/");
-    if (n_one == n && memcmp(keys, key, n) == 0) return true;
-    keys += n_one;
-  }
-  return false;
 }
 
 static bool has_place(const ckpt_arch_gguf *gguf, const char *key) {
@@ -447,34 +470,6 @@ static ckpt_status note_left(const setter *s, ckpt_error *err) {
   return ckpt_index_note(s->index, false, err, "%zu key%s of config.json (%s)", left.n, ckpt_plural(left.n), left.text);
 }
 
-/* Whether a key of generation_config.json is of no model's use, or GGUF says it: special ids are the tokenizer's. */
-static bool is_unsaid(const ckpt_config *config, const char *key) {
-  static const char *const keys[] = {
-      "_from_model_config", "transformers_version", "bos_token_id", "pad_token_id", "do_sample", "use_cache"};
-  bool value;
-  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-    if (strcmp(key, keys[i]) == 0) return true;
-  if (strcmp(key, "eos_token_id") == 0) return ckpt_config_count(config, key) < 2;
-  for (const ckpt_dialect_sampling_key *row = ckpt_dialect_sampling; row->gguf != NULL; row++)
-    if (is_among(row->config, key)) return true;
-  return !ckpt_config_has(config, key) || (ckpt_config_bool(config, key, &value) && !value);
-}
-
-/* What GGUF has no place for: other settings, and all tokens but one that end a text. */
-static ckpt_status note_generation(const setter *s, ckpt_error *err) {
-  ckpt_name_list left = {.n = 0};
-  ckpt_config *config;
-  const char *key;
-  CKPT_TRY(open_generation(&config, s, err));
-  if (config == NULL) return CKPT_OK;
-  for (size_t i = 0; (key = ckpt_config_key(config, i)) != NULL; i++)
-    if (!is_unsaid(config, key)) ckpt_name_list_add(&left, key);
-  ckpt_config_free(config); /* the names are copied */
-  if (left.n == 0) return CKPT_OK;
-  return ckpt_index_note(s->index, false, err, "%zu key%s of generation_config.json (%s)", left.n, ckpt_plural(left.n),
-                         left.text);
-}
-
 /* Files beside the weights that GGUF has nothing of. */
 static ckpt_status note_files(const setter *s, const ckpt_index *from, ckpt_error *err) {
   static const char *const read[] = {"config.json", "generation_config.json"};
@@ -538,7 +533,6 @@ ckpt_status ckpt_dialect_set_keys(ckpt_index *index, const ckpt_index *from, con
   for (const ckpt_arch_key *key = arch->gguf->keys; key->gguf != NULL; key++) CKPT_TRY(set_key(&s, key, err));
   CKPT_TRY(ckpt_gguf_set_scalar(index, "general.quantization_version", CKPT_GGUF_U32, QUANTIZATION_VERSION, err));
   CKPT_TRY(note_left(&s, err));
-  CKPT_TRY(note_generation(&s, err));
   CKPT_TRY(note_files(&s, from, err));
   return set_tokenizer(&s, err);
 }

@@ -7,6 +7,7 @@
 #include "libckpt/base/error.h"
 #include "libckpt/base/text.h"
 #include "libckpt/index/defects.h"
+#include "libckpt/index/ties.h"
 #include "libckpt/recipe/adapter/forms.h"
 #include "libckpt/recipe/adapter/parts.h"
 
@@ -23,10 +24,9 @@ static ckpt_status report(ckpt_findings *findings, ckpt_status status, const cha
 
 /* Modules that a model may tie: its input embedding and its head. */
 static bool may_be_tied(const ckpt_adapter_pair *pair) {
-  static const char *const heads[] = {"lm_head", "embed_out", "output", "decoder", "proj_out"};
-  for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
-    if (ckpt_adapter_ends_with(pair->module, heads[i])) return true;
-  return pair->is_embedding;
+  char weight[CKPT_ADAPTER_NAME];
+  ckpt_c_snprintf(weight, sizeof weight, "%s.weight", pair->module);
+  return pair->is_embedding || ckpt_tie_is_head(weight);
 }
 
 /* The config's word on a pair: its rank, and whether it is targeted at all. */
@@ -83,11 +83,6 @@ static bool has_whole(const ckpt_adapter_tensors *found, const char *name) {
   return false;
 }
 
-/* PEFT names each of these for a task, of which a model has one. */
-static bool is_head(const char *name) {
-  return strcmp(name, "classifier") == 0 || strcmp(name, "score") == 0 || strcmp(name, "qa_outputs") == 0;
-}
-
 /* Modules that the config says are saved whole; which of them the model has, only the base shows. */
 static ckpt_status check_saved(ckpt_findings *findings, const ckpt_peft *peft, const ckpt_adapter_tensors *found,
                                ckpt_error *err) {
@@ -97,11 +92,11 @@ static ckpt_status check_saved(ckpt_findings *findings, const ckpt_peft *peft, c
     const char *name = peft->saved.names[i];
     const bool has = has_whole(found, name);
     has_any = has_any || has;
-    has_head = has_head || (has && is_head(name));
+    has_head = has_head || (has && ckpt_peft_is_task_head(name));
   }
   for (size_t i = 0; i < peft->saved.n; i++) {
     const char *name = peft->saved.names[i];
-    if (!has_whole(found, name) && !(has_head && is_head(name))) ckpt_name_list_add(&missing, name);
+    if (!has_whole(found, name) && !(has_head && ckpt_peft_is_task_head(name))) ckpt_name_list_add(&missing, name);
   }
   if (missing.n == 0) return CKPT_OK;
   if (!has_any)

@@ -218,17 +218,22 @@ bool ckpt_peft_names_module_of(const char *name, const char *tensor) {
   return module_of(module, tensor) && is_of(name, module);
 }
 
+bool ckpt_peft_is_task_head(const char *module) {
+  static const char *const heads[] = {"classifier", "score", "qa_outputs"};
+  for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
+    if (ckpt_adapter_ends_with(module, heads[i])) return true;
+  return false;
+}
+
 bool ckpt_peft_saves(const ckpt_peft *peft, const char *tensor) {
   static const char *const tasks[] = {"SEQ_CLS", "TOKEN_CLS", "QUESTION_ANS"};
-  static const char *const heads[] = {"classifier", "score", "qa_outputs"}; /* which PEFT saves for these tasks */
   char module[CKPT_ADAPTER_NAME];
   const char *task;
   if (!module_of(module, tensor)) return false;
   if (ckpt_peft_names_whole(peft, module)) return true;
   if (!ckpt_config_text(peft->config, "task_type", &task)) return false;
   for (size_t i = 0; i < sizeof tasks / sizeof *tasks; i++)
-    for (size_t k = 0; strcmp(task, tasks[i]) == 0 && k < sizeof heads / sizeof *heads; k++)
-      if (ckpt_adapter_ends_with(module, heads[k])) return true;
+    if (strcmp(task, tasks[i]) == 0) return ckpt_peft_is_task_head(module);
   return false;
 }
 

@@ -58,6 +58,9 @@ void ckpt_peft_free_modules(ckpt_peft *peft); /* ckpt_peft_free does */
 /* Whether modules_to_save names a module, or one that it lies in. */
 bool ckpt_peft_names_whole(const ckpt_peft *peft, const char *module);
 
+/* Whether a module is one of the heads that PEFT saves for a task by itself: a model has one of them. */
+bool ckpt_peft_is_task_head(const char *module);
+
 /* Whether a name of modules_to_save is of the module of a tensor, or of one that it lies in. */
 bool ckpt_peft_names_module_of(const char *name, const char *tensor);
 
