@@ -248,6 +248,9 @@ ckpt_status ckpt_changes_collect(ckpt_adapters *all, uint32_t number, ckpt_error
     if (!ckpt_role_is_model((ckpt_role)tensor->role)) continue; /* a trainer's states of it */
     CKPT_TRY_GOTO(ckpt_fail_at(ckpt_adapter_take(&found, &all->arena, tensor, err), err, index->path, tensor->name));
   }
+  if (found.n_ignored != 0)
+    CKPT_TRY_GOTO(ckpt_adapters_note(all, err, "%s: ignores %u tensor%s of original_module, which the base has",
+                                     index->path, found.n_ignored, ckpt_plural(found.n_ignored)));
   ckpt_adapter_sort(&found);
   for (uint32_t first = 0, end; first < found.n; first = end) {
     end = ckpt_adapter_module_end(&found, first);

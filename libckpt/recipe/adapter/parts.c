@@ -72,7 +72,10 @@ static ckpt_status check_own_name(ckpt_adapter_tensors *all, const ckpt_tensor *
 ckpt_status ckpt_adapter_take(ckpt_adapter_tensors *to, ckpt_arena *arena, const ckpt_tensor *tensor, ckpt_error *err) {
   ckpt_adapter_name name;
   CKPT_TRY(ckpt_adapter_name_parse(&name, tensor->name, err));
-  if (name.is_ignored) return CKPT_OK;
+  if (name.is_ignored) {
+    to->n_ignored++;
+    return CKPT_OK;
+  }
   CKPT_TRY(check_tensor(tensor, name.part == CKPT_ADAPTER_WHOLE, err));
   CKPT_TRY(check_own_name(to, tensor, err));
   CKPT_TRY(ckpt_grow(&to->items, to->n, &to->capacity, sizeof *to->items, err));

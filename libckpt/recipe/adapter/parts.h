@@ -19,6 +19,7 @@ typedef struct ckpt_adapter_tensor {
 typedef struct ckpt_adapter_tensors {
   ckpt_adapter_tensor *items;
   uint32_t n, capacity;
+  uint32_t n_ignored;       /* copies of the base's modules beside those that take their place: original_module */
   const ckpt_tensor *named; /* the first whose name has the adapter's own, as `default`; or NULL */
 } ckpt_adapter_tensors;
 
