@@ -3,6 +3,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <openssl/sha.h>
 #include <stdlib.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -38,6 +39,14 @@ inline std::string slurp(const std::string &path) {
 inline void spill(const std::string &path, const std::string &bytes) {
   std::filesystem::create_directories(std::filesystem::path(path).parent_path());
   std::ofstream(path, std::ios::binary) << bytes;
+}
+
+inline std::string sha256_of(const void *bytes, size_t n) {
+  uint8_t digest[SHA256_DIGEST_LENGTH];
+  SHA256(static_cast<const uint8_t *>(bytes), n, digest);
+  std::string hex;
+  for (uint8_t byte : digest) hex += "0123456789abcdef"[byte >> 4], hex += "0123456789abcdef"[byte & 15];
+  return hex;
 }
 
 // A note with what to do about it.

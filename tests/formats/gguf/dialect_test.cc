@@ -1,7 +1,5 @@
 // GGUF of Hugging Face models: tensor by tensor and key by key what llama.cpp's convert_hf_to_gguf makes of them
 // (tests/data/make_dialect.py, which says with what), for every outtype; and what is refused.
-#include <openssl/sha.h>
-
 #include "tests/formats/formats_testing.h"
 
 extern "C" {
@@ -16,24 +14,12 @@ namespace {
 
 const std::string kData = std::string(CKPT_TESTS_DIR) + "/data/";
 
-std::string sha256_of(const std::vector<uint8_t> &bytes) {
-  uint8_t digest[SHA256_DIGEST_LENGTH];
-  SHA256(bytes.data(), bytes.size(), digest);
-  std::string hex;
-  for (uint8_t byte : digest) {
-    char text[3];
-    snprintf(text, sizeof text, "%02x", byte);
-    hex += text;
-  }
-  return hex;
-}
-
 std::string bytes_of(const ckpt_index *index, const ckpt_tensor *tensor) {
   std::vector<uint8_t> bytes(tensor->n_bytes);
   ckpt_error err = {};
   EXPECT_EQ(ckpt_read(index, tensor, nullptr, CKPT_DTYPE_NONE, bytes.data(), bytes.size(), &err), CKPT_OK)
       << text_of(err);
-  return sha256_of(bytes);
+  return sha256_of(bytes.data(), bytes.size());
 }
 
 // What a conversion says: "" where it is done.
@@ -114,7 +100,7 @@ std::string array_text(const ckpt_index *index, const ckpt_value *value) {
     at += n_bytes;
   }
   list += "]";
-  return std::to_string(n) + " items, sha256 " + sha256_of(std::vector<uint8_t>(list.begin(), list.end()));
+  return std::to_string(n) + " items, sha256 " + sha256_of(list.data(), list.size());
 }
 
 // A value as Python shows it.

@@ -1,7 +1,5 @@
 // Folders of tokenizer files: the keys that llama.cpp's converter makes of them, in its order, and the ids that
 // transformers gives (tests/data/make_tokenizer_folders.py); and what of them is refused.
-#include <openssl/sha.h>
-
 #include "tests/formats/tokenizer/tokenizer_testing.h"
 
 extern "C" {
@@ -92,15 +90,7 @@ std::string shown(const ckpt_meta &meta) {
   if (meta.typed->type == CKPT_GGUF_STRING)
     return std::string(reinterpret_cast<const char *>(meta.typed->bytes) + 8, meta.typed->n_bytes - 8);
   if (meta.typed->type != CKPT_GGUF_ARRAY) return meta.value;
-  uint8_t digest[SHA256_DIGEST_LENGTH];
-  SHA256(meta.typed->bytes, meta.typed->n_bytes, digest);
-  std::string hex;
-  for (uint8_t byte : digest) {
-    char two[3];
-    snprintf(two, sizeof two, "%02x", byte);
-    hex += two;
-  }
-  return hex;
+  return sha256_of(meta.typed->bytes, meta.typed->n_bytes);
 }
 
 // A description with a tokenizer's keys.

@@ -119,14 +119,7 @@ TEST_F(Written, AWholeTensorIsTheBasesOnlyInTheWiderDtype) {
   for (const ckpt_dtype dtype : {CKPT_BF16, CKPT_F16}) {
     const ckpt_cast_rule cast = {nullptr, dtype};
     const std::string to = folder_ / ckpt_dtype_name(dtype);
-    ckpt_convert_options options = {};
-    options.struct_size = sizeof options;
-    options.input = from.c_str();
-    options.output = to.c_str();
-    options.to = "hf";
-    options.casts = &cast;
-    options.n_casts = 1;
-    ASSERT_EQ(ckpt_convert(&options, &err_), CKPT_OK) << text_of(err_);
+    ASSERT_EQ(copy(from, to, cast), CKPT_OK) << text_of(err_);
     adapters_.reset();
     base_ = Open(to);
     for (const bool is_trained : {true, false}) {
@@ -224,15 +217,7 @@ TEST_P(EveryDtype, FormulasAreThoseOfF64RoundedOnce) {
     SCOPED_TRACE(kind);
     Folder folder;
     const std::string from = kData + kind + "/base", adapter = kData + kind + "/adapter", to = folder / "base";
-    ckpt_convert_options options = {};
-    options.struct_size = sizeof options;
-    options.input = from.c_str();
-    options.output = to.c_str();
-    options.to = "hf";
-    options.casts = &cast;
-    options.n_casts = 1;
-    err_ = {};
-    ASSERT_EQ(ckpt_convert(&options, &err_), CKPT_OK) << text_of(err_);
+    ASSERT_EQ(copy(from, to, cast), CKPT_OK) << text_of(err_);
     IndexPointer base = Open(to), stored = Open(adapter);
     options_.tied = "untie";
     ASSERT_EQ(open_adapters(base.get(), {{adapter.c_str(), 0.75}}), CKPT_OK) << text_of(err_);

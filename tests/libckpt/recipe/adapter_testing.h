@@ -63,6 +63,18 @@ class Merge : public Run {
     const ckpt_side_file *side = ckpt_index_side_file(merged, "config.json");
     return side == nullptr || side->text == nullptr ? "" : side->text;
   }
+  // Writes a folder's model as another, cast.
+  ckpt_status copy(const std::string &from, const std::string &to, const ckpt_cast_rule &cast) {
+    ckpt_convert_options options = {};
+    options.struct_size = sizeof options;
+    options.input = from.c_str();
+    options.output = to.c_str();
+    options.to = "hf";
+    options.casts = &cast;
+    options.n_casts = 1;
+    err_ = {};
+    return ckpt_convert(&options, &err_);
+  }
   // Writes an index as safetensors, cast.
   ckpt_status write_as(const ckpt_index *index, const std::string &path, ckpt_dtype dtype) {
     ckpt_plan *plan = nullptr;

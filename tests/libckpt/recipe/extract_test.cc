@@ -472,7 +472,8 @@ TEST_F(Modules, HaveAllTheirParametersOnceOneDiffers) {
                         {"cls.predictions.transform.dense.bias", {4}, 1},
                         {"layer.0.dense.weight", {4, 4}, 1}};
   EXPECT_EQ(
-      extracted("{}", head, {"cls.predictions.bias", "cls.predictions.transform.dense.weight", "layer.0.dense.weight"}),
+      extracted(R"({"model_type":"bert","architectures":["BertForMaskedLM"]})", head,
+                {"cls.predictions.bias", "cls.predictions.transform.dense.weight", "layer.0.dense.weight"}),
       (Names{"cls.predictions.bias", "cls.predictions.decoder.bias", "cls.predictions.transform.dense.weight",
              "cls.predictions.transform.dense.bias", "layer.0.dense.lora_A.weight", "layer.0.dense.lora_B.weight"}));
   EXPECT_EQ(saved(), Names{"cls.predictions"});
