@@ -1,13 +1,12 @@
 // TrainingArguments by one table: files, flags, what is said, what is refused, what contradicts itself.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cmath>
-#include <cstdio>
 #include <deque>
-#include <fstream>
 #include <string>
 #include <vector>
+
+#include "tests/libckpt/io/folder.h"
 
 extern "C" {
 #include "trainer/loop/arguments.h"
@@ -27,12 +26,9 @@ class Arguments : public testing::Test {
   void TearDown() override { ckpt_arena_free(&arena_); }
 
   ckpt_status read(const char *suffix, const std::string &text) {
-    const std::string path = testing::TempDir() + "arguments" + suffix;
-    std::ofstream(path) << text;
+    const std::string path = folder_.write(std::string("arguments") + suffix, text);
     error_ = {};
-    const ckpt_status status = ckpt_arguments_read(&arguments_, path.c_str(), &error_);
-    std::remove(path.c_str());
-    return status;
+    return ckpt_arguments_read(&arguments_, path.c_str(), &error_);
   }
   ckpt_status set(const char *name, const char *text) {
     error_ = {};
@@ -43,6 +39,7 @@ class Arguments : public testing::Test {
     return ckpt_arguments_check(&arguments_, has_eval, &error_);
   }
 
+  Folder folder_;
   ckpt_arena arena_;
   ckpt_arguments arguments_;
   std::vector<std::string> said_;
@@ -343,10 +340,9 @@ TEST(Command, ReadsAliases) {
 
 // true is the newest checkpoint and false is none, as a flag and in a file, and a flag wins.
 TEST(Command, ResumesAsTheTrainerIsAsked) {
-  const std::string file = testing::TempDir() + "resume_" + std::to_string(getpid()) + ".json";
-  const std::string yaml = file + ".yaml";
-  std::ofstream(file) << R"({"resume_from_checkpoint": true})";
-  std::ofstream(yaml) << "resume_from_checkpoint: False\n";
+  const Folder folder;
+  const std::string file = folder.write("resume.json", R"({"resume_from_checkpoint": true})");
+  const std::string yaml = folder.write("resume.yaml", "resume_from_checkpoint: False\n");
   const std::pair<std::vector<std::string>, const char *> cases[] = {
       {{"--resume_from_checkpoint", "true"}, "last"},
       {{"--resume-from-checkpoint=True"}, "last"},
@@ -368,8 +364,6 @@ TEST(Command, ResumesAsTheTrainerIsAsked) {
     EXPECT_STREQ(command.train.resume, wanted) << words.back();
     ckpt_command_free(&command);
   }
-  std::remove(file.c_str());
-  std::remove(yaml.c_str());
 }
 
 // A device that cannot be used is no wrong word: it fails when it is asked for.
