@@ -344,6 +344,15 @@ static void choose_by_size(const writer *w, ckpt_ggml_ends *ends) {
   }
 }
 
+/* Whoever names another way of cutting text than the tokenizer's is told both. */
+static ckpt_status note_other_pre(const writer *w, const char *asked, ckpt_error *err) {
+  const char *own = w->tokenizer->pre;
+  if (asked == NULL || own == NULL || strcmp(asked, own) == 0) return CKPT_OK;
+  CKPT_TRY(ckpt_index_note(w->index, false, err, "%s is %s, as asked, and the tokenizer cuts text as %s", CKPT_GGML_PRE,
+                           asked, own));
+  return ckpt_index_note_is(w->index, CKPT_NOTE_DOUBT, NULL, err);
+}
+
 ckpt_status ckpt_tokenizer_to_ggml(ckpt_index *index, const ckpt_tokenizer *tokenizer,
                                    const ckpt_tokenizer_ggml_options *options, ckpt_error *err) {
   writer w = {.index = index, .tokenizer = tokenizer, .n = options->n_vocab};
@@ -356,6 +365,7 @@ ckpt_status ckpt_tokenizer_to_ggml(ckpt_index *index, const ckpt_tokenizer *toke
                      "the tokenizer has ids up to %u, and the model %u rows of embeddings", tokenizer->n_tokens - 1,
                      w.n);
   if (is_byte && pre == NULL) return refuse_splits(tokenizer, err);
+  CKPT_TRY(note_other_pre(&w, options->pre, err));
   CKPT_TRY(name_templates(&w, err));
   ckpt_ggml_ends_of(&ends, tokenizer, pre);
   choose_by_size(&w, &ends);

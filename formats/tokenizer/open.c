@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "formats/tokenizer/build.h"
+#include "formats/tokenizer/pre.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/text.h"
 #include "libckpt/index/config.h"
@@ -313,7 +314,7 @@ static bool says(const ckpt_tokenizer *t, const char *key, bool what) {
 static ckpt_status cut_by_class(ckpt_tokenizer_build *build, ckpt_error *err) {
   static const struct { const char *class, *pre; } rows[] = {{"GPT2Tokenizer", "gpt-2"}, {"Qwen2Tokenizer", "qwen2"}};
   ckpt_tokenizer *out = build->out;
-  const char *pre = build->ggml == NULL ? NULL : build->ggml->pre;
+  const char *given = build->ggml == NULL ? NULL : build->ggml->pre, *pre = given;
   bool is_known = out->tokenizer_class == NULL || pre != NULL;
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     if (!ckpt_tokenizer_has_class(out, rows[i].class)) continue;
@@ -329,6 +330,7 @@ static ckpt_status cut_by_class(ckpt_tokenizer_build *build, ckpt_error *err) {
     return ckpt_advise(status, err, build->ggml != NULL ? "give %pre=NAME" : "save it with a tokenizer.json");
   }
   CKPT_TRY(ckpt_tokenizer_assume_bytes(build, pre, err));
+  if (given != NULL && pre == given) out->pre = ckpt_pre_find(pre)->name; /* of names with these splits this one */
   if (says(out, "add_prefix_space", true)) out->prefix = CKPT_PREFIX_ALWAYS;
   return CKPT_OK;
 }

@@ -206,7 +206,8 @@ ckpt_status ckpt_tokenizer_read_for_ggml(ckpt_tokenizer **out, const ckpt_index 
                                          const ckpt_tokenizer_ggml_options *options, ckpt_error *err);
 
 /* Sets tokenizer.ggml.* and tokenizer.chat_template in a described index, in the converter's order; long values are
- * in the index's arena. EUNSUPPORTED: the splits have no name; EFORMAT: more tokens than n_vocab. */
+ * in the index's arena. A note names a `pre` that is not the tokenizer's. EUNSUPPORTED: the splits have no name;
+ * EFORMAT: more tokens than n_vocab. */
 ckpt_status ckpt_tokenizer_to_ggml(ckpt_index *index, const ckpt_tokenizer *tokenizer,
                                    const ckpt_tokenizer_ggml_options *options, ckpt_error *err);
 

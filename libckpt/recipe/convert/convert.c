@@ -600,11 +600,17 @@ static ckpt_status check_modules(ckpt_output *output, const ckpt_convert_request
   return ckpt_modules_open(of, NULL, take_module, &m, err);
 }
 
-/* What the other form could not hold is a loss, but for an adapter's notes, which are remarks. */
+/* What the other form could not hold is a loss, but for doubts, and for an adapter's notes, which are remarks. */
 static ckpt_status tell_notes(ckpt_output *output, const ckpt_index *dialect, bool is_adapter, ckpt_error *err) {
-  for (uint32_t i = 0; i < dialect->n_notes; i++)
-    CKPT_TRY(is_adapter ? ckpt_index_note(output->described, false, err, "%s", dialect->notes[i].text)
-                        : ckpt_losses_add(&output->losses, err, "%s", dialect->notes[i].text));
+  for (uint32_t i = 0; i < dialect->n_notes; i++) {
+    const ckpt_note *note = &dialect->notes[i];
+    if (!is_adapter && note->kind != CKPT_NOTE_DOUBT) {
+      CKPT_TRY(ckpt_losses_add(&output->losses, err, "%s", note->text));
+      continue;
+    }
+    CKPT_TRY(ckpt_index_note(output->described, false, err, "%s", note->text));
+    CKPT_TRY(ckpt_index_note_is(output->described, note->kind, NULL, err));
+  }
   return CKPT_OK;
 }
 

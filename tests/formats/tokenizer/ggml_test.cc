@@ -136,6 +136,18 @@ TEST(TokenizerGgmlKeys, AnUnknownWayOfCuttingNamesItsRegexAndPre) {
   Keys named(tool.tokenizer, "smollm");
   EXPECT_EQ(named.status, CKPT_OK);
   EXPECT_EQ(named.text("tokenizer.ggml.pre"), "smollm");
+  EXPECT_EQ(named.index->n_notes, 0u);
+}
+
+TEST(TokenizerGgmlKeys, APreThatIsNotTheTokenizersIsSaid) {
+  Tool tool(tokenizer_data() + "llama3");
+  Keys named(tool.tokenizer, "smollm"), same(tool.tokenizer, "llama-bpe");
+  EXPECT_EQ(named.text("tokenizer.ggml.pre"), "smollm");
+  ASSERT_EQ(named.index->n_notes, 1u);
+  EXPECT_STREQ(named.index->notes[0].text,
+               "tokenizer.ggml.pre is smollm, as asked, and the tokenizer cuts text as llama-bpe");
+  EXPECT_EQ(named.index->notes[0].kind, CKPT_NOTE_DOUBT);
+  EXPECT_EQ(same.index->n_notes, 0u);
 }
 
 TEST(TokenizerGgmlKeys, NamesOfSplits) {

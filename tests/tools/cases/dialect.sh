@@ -78,3 +78,7 @@ chmod -R u+w beside
 echo MIT > beside/LICENSE
 echo '{"eos_token_id": [1, 5], "max_new_tokens": 77, "top_k": 20}' > beside/generation_config.json
 try convert beside -o beside.gguf --quiet
+# a way of cutting text that is not the tokenizer's is said
+for pre in smollm llama-bpe; do
+  try convert beside -o beside.gguf --force --pre $pre --quiet
+done
