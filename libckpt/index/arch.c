@@ -95,8 +95,17 @@ static const ckpt_arch_shape *find_shape(const ckpt_arch_shape *rows, const char
   return NULL;
 }
 
-const ckpt_arch_shape *ckpt_arch_shape_of(const ckpt_arch *arch, const char *pattern) {
-  const ckpt_arch_shape *row = find_shape(arch->shapes, pattern);
+/* The tensors of the bare model that a config is for. */
+static const ckpt_arch_shape *body_of(const ckpt_arch *arch, const ckpt_config *config) {
+  const char *type = "";
+  if (config != NULL) (void)ckpt_config_text(config, "model_type", &type);
+  for (const ckpt_arch_model *model = arch->models; model != NULL && model->name != NULL; model++)
+    if (strcmp(model->model_type, type) == 0) return model->body;
+  return arch->shapes;
+}
+
+const ckpt_arch_shape *ckpt_arch_shape_of(const ckpt_arch *arch, const ckpt_config *config, const char *pattern) {
+  const ckpt_arch_shape *row = find_shape(body_of(arch, config), pattern);
   for (const ckpt_arch_model *model = arch->models; row == NULL && model != NULL && model->name != NULL; model++)
     row = find_shape(model->head, pattern);
   return row;

@@ -204,7 +204,7 @@ static ckpt_status check_shape(const checker *c, const ckpt_config *config, cons
   uint64_t numbers[2];
   ckpt_arch_extents extents;
   const ckpt_arch_name *row = ckpt_arch_match_gguf(c->arch, tensor->name, numbers);
-  const ckpt_arch_shape *shape = row == NULL ? NULL : ckpt_arch_shape_of(c->arch, row->hf);
+  const ckpt_arch_shape *shape = row == NULL ? NULL : ckpt_arch_shape_of(c->arch, config, row->hf);
   if (shape == NULL) return CKPT_OK;
   uint64_t axes[CKPT_MAX_RANK + 3] = {0};
   const ckpt_tensor as_hf = as_hugging_face(row, shape, tensor, axes);

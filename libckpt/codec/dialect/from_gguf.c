@@ -154,7 +154,7 @@ static bool all_fit(const namer *n, ckpt_index *index) {
 
 /* How many axes Hugging Face's tensor of a row has; 0: the row does not say. */
 static uint32_t axes_of(const namer *n, const ckpt_arch_name *row) {
-  const ckpt_arch_shape *shape = ckpt_arch_shape_of(n->arch, row->hf);
+  const ckpt_arch_shape *shape = ckpt_arch_shape_of(n->arch, NULL, row->hf);
   uint32_t n_axes = 0;
   while (shape != NULL && n_axes < 3 && shape->axes[n_axes] != NULL) n_axes++;
   return n_axes;

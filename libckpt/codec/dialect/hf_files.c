@@ -455,7 +455,7 @@ static ckpt_status check_shapes(const ckpt_index *model, const ckpt_arch *arch, 
     const ckpt_tensor *tensor = &model->tensors[i];
     uint64_t numbers[2];
     const ckpt_arch_name *row = ckpt_arch_match(arch, tensor->name, numbers);
-    const ckpt_arch_shape *shape = row == NULL ? NULL : ckpt_arch_shape_of(arch, row->hf);
+    const ckpt_arch_shape *shape = row == NULL ? NULL : ckpt_arch_shape_of(arch, config, row->hf);
     ckpt_arch_extents extents = {0};
     if (shape != NULL) ckpt_arch_compare_shape(&extents, shape, config, tensor);
     if (extents.differs)

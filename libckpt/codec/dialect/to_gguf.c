@@ -54,9 +54,15 @@ static ckpt_status refuse_extra(const maker *m, const ckpt_tensor *tensor, ckpt_
       m->arch->name);
 }
 
+static ckpt_status refuse_unwanted(const maker *m, const ckpt_tensor *tensor, ckpt_error *err) {
+  return ckpt_fail(err, CKPT_EUNSUPPORTED, ckpt_index_file_of(m->from, tensor), tensor->name,
+                   "is no part of the model that config.json describes (write a folder without it first, or keep the "
+                   "stored names)");
+}
+
 /* Sizes by which llama.cpp will read it, since a part of a tensor that is cut elsewhere is still some tensor. */
 static ckpt_status check_shape(const maker *m, const ckpt_arch_name *row, const ckpt_tensor *tensor, ckpt_error *err) {
-  const ckpt_arch_shape *shape = ckpt_arch_shape_of(m->arch, row->hf);
+  const ckpt_arch_shape *shape = ckpt_arch_shape_of(m->arch, m->config, row->hf);
   ckpt_arch_extents extents = {0};
   if (shape != NULL) ckpt_arch_compare_shape(&extents, shape, m->config, tensor);
   if (extents.undecided != NULL)
@@ -170,10 +176,10 @@ static ckpt_status add_joined(maker *m, const ckpt_arch_joined *joined, const ck
 
 /* ---- tensors ----------------------------------------------------------------------------------------------------- */
 
-/* Whether the config has the tensors of a row. */
+/* Whether the config's class has the tensors of a row: without their shape, a buffer. */
 static bool is_wanted(const maker *m, const ckpt_arch_name *row) {
-  const ckpt_arch_shape *shape = ckpt_arch_shape_of(m->arch, row->hf);
-  return shape == NULL || ckpt_arch_is_wanted(shape, m->config);
+  const ckpt_arch_shape *shape = ckpt_arch_shape_of(m->arch, m->config, row->hf);
+  return shape == NULL ? row->role == CKPT_ROLE_BUFFER : ckpt_arch_is_wanted(shape, m->config);
 }
 
 static ckpt_status add_tensor(maker *m, const ckpt_tensor *tensor, ckpt_error *err) {
@@ -185,7 +191,7 @@ static ckpt_status add_tensor(maker *m, const ckpt_tensor *tensor, ckpt_error *e
     return refuse_extra(m, tensor, err);
   if (row == NULL) return add_joined(m, joined, tensor, numbers[0], err);
   if ((row->notes & CKPT_NAME_COPY) != 0 && !is_tied_copy(m, row)) return refuse_extra(m, tensor, err);
-  if (!is_wanted(m, row)) return refuse_extra(m, tensor, err);
+  if (!is_wanted(m, row)) return refuse_unwanted(m, tensor, err);
   if (row->gguf == NULL || (repeats_tied(m, tensor) && !m->arch->gguf->needs_head))
     return CKPT_OK; /* computed anew by whoever runs the model, or the copy of another */
   const bool is_stacked = ckpt_dialect_is_stacked(row);

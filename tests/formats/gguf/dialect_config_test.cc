@@ -232,7 +232,7 @@ TEST(DialectConfig, RefusesWhatLlamaCppComputesOtherwise) {
       {"mixtral", {{"num_experts_per_tok", "5"}}, "num_experts_per_tok is 5, and num_local_experts 4"},
       {"gpt2", {{"scale_attn_by_inverse_layer_idx", "true"}}, "scale_attn_by_inverse_layer_idx is true"},
       {"qwen3", {{"attention_bias", "true"}}, "attention_bias is true, and llama.cpp computes a qwen3 with false"},
-      {"llama-tied", {{"attention_bias", "false"}}, ".bias': has no place in a GGUF model of the family llama"},
+      {"llama-tied", {{"attention_bias", "false"}}, ".bias': is no part of the model that config.json describes"},
       {"llama-scaled", {{"attention_bias", "true"}}, ".bias': is missing: a model of the family llama has it"},
   };
   Folder folder;

@@ -335,14 +335,39 @@ TEST(Dialect, RefusesAHeadOfAnotherVocabulary) {
   }
 }
 
+// Mistral's class has no biases, whatever its config says: they are not run, and not looked for. Llama's has them.
+TEST(Dialect, BiasesAreThoseOfTheClass) {
+  Folder folder;
+  const std::string out = folder / "out.gguf", biased = folder / "biased", head = "\"head_dim\":";
+  const std::string key = "\"attention_bias\": ", with_bias = key + "true, " + head;
+  const char *const rename[] = {"s/^model.layers.0.input_layernorm.weight$/model.layers.0.self_attn.o_proj.bias/",
+                                nullptr};
+  EXPECT_EQ(convert(with_config(folder, "mistral", head, with_bias), out), "");
+  const std::string none = convert(with_config(folder, "llama-scaled", key + "false", key + "true"), out);
+  EXPECT_NE(none.find("q_proj.bias': is missing"), std::string::npos) << none;
+  const std::string input = with_config(folder, "mistral", head, with_bias);
+  ckpt_convert_options options = {};
+  ckpt_error err = {};
+  options.struct_size = sizeof options;
+  options.input = input.c_str();
+  options.output = biased.c_str();
+  options.rename = rename;
+  ASSERT_EQ(ckpt_convert(&options, &err), CKPT_OK) << text_of(err);
+  const std::string extra = convert(biased, out);
+  EXPECT_NE(extra.find("o_proj.bias': is no part of the model that config.json describes"), std::string::npos) << extra;
+}
+
 // Without a number of heads of keys nobody knows the order of their rows, but where transformers has a default.
 TEST(Dialect, HeadsOfKeysAreNotGuessed) {
   Folder folder;
   const std::string out = folder / "out.gguf", key = "\"num_key_value_heads\": ";
-  std::string said = convert(with_config(folder, "mixtral", key + "2,", ""), out);
-  EXPECT_NE(said.find("config.json does not say how long an axis is (num_key_value_heads*"), std::string::npos) << said;
-  EXPECT_FALSE(std::filesystem::exists(out));
-  said = convert(with_config(folder, "gemma2", key + "2,", ""), out);  // 4, and the tensors have 2
+  for (const auto &[model, n] : std::map<std::string, std::string>{{"mixtral", "2,"}, {"mistral", "1,"}}) {
+    const std::string said = convert(with_config(folder, model, key + n, ""), out);
+    EXPECT_NE(said.find("config.json does not say how long an axis is (num_key_value_heads*"), std::string::npos)
+        << said;
+    EXPECT_FALSE(std::filesystem::exists(out));
+  }
+  const std::string said = convert(with_config(folder, "gemma2", key + "2,", ""), out);  // 4, and the tensors have 2
   EXPECT_NE(said.find("config.json says"), std::string::npos) << said;
 }
 
