@@ -100,16 +100,26 @@ static const char *const passed[] = {"rotary_emb.inv_freq", NULL};
 /* Keys of config.json with which a class has other tensors. */
 static const char *const undecided[] = {"per_layer_config", "text_config", NULL};
 
+/* Keys of the config of each class. */
+#define DECODER_SETTINGS                                                                                         \
+  {"hidden_size", CKPT_IS_INT}, {"intermediate_size", CKPT_IS_INT}, {"max_position_embeddings", CKPT_IS_INT},    \
+      {"num_attention_heads", CKPT_IS_INT}, {"num_hidden_layers", CKPT_IS_INT}, {"rms_norm_eps", CKPT_IS_FLOAT}, \
+      {"rope_theta", CKPT_IS_ROPE}, {                                                                            \
+    "partial_rotary_factor", CKPT_IS_NUMBER | CKPT_IS_LOOSE                                                      \
+  }
+#define WINDOW_SETTING \
+  { "sliding_window", CKPT_IS_INT | CKPT_IS_NULL }
+
 /* A class; whole and parts: see ckpt_arch_model. */
-#define CLASS(name, type, prefix, body, head, whole, parts) \
-  { name, type, prefix, body, head, passed, undecided, whole, parts, true }
-#define CLASSES(name, type, body, whole, parts)                                           \
-  CLASS(name "Model", type, "model.", body, NULL, whole, parts),                          \
-      CLASS(name "ForCausalLM", type, "model.", body, lm_head, whole, parts),             \
-      CLASS(name "ForSequenceClassification", type, "model.", body, score, whole, parts), \
-      CLASS(name "ForTokenClassification", type, "model.", body, token_score, whole, parts)
-#define ANSWERS(name, type, prefix, body, whole, parts) \
-  CLASS(name "ForQuestionAnswering", type, prefix, body, answers, whole, parts)
+#define CLASS(name, type, settings, prefix, body, head, whole, parts) \
+  { name, type, settings, prefix, body, head, passed, undecided, whole, parts, true }
+#define CLASSES(name, type, settings, body, whole, parts)                                           \
+  CLASS(name "Model", type, settings, "model.", body, NULL, whole, parts),                          \
+      CLASS(name "ForCausalLM", type, settings, "model.", body, lm_head, whole, parts),             \
+      CLASS(name "ForSequenceClassification", type, settings, "model.", body, score, whole, parts), \
+      CLASS(name "ForTokenClassification", type, settings, "model.", body, token_score, whole, parts)
+#define ANSWERS(name, type, settings, prefix, body, whole, parts) \
+  CLASS(name "ForQuestionAnswering", type, settings, prefix, body, answers, whole, parts)
 
 /* ---- GGUF: keys in the order of llama.cpp's converter
  * ---------------------------------------------------------------- */

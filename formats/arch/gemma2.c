@@ -41,7 +41,23 @@ static const ckpt_arch_shape body[] = {
     {0},
 };
 
-static const ckpt_arch_model models[] = {CLASSES("Gemma2", "gemma2", body, "hidden_size", "num_attention_heads"), {0}};
+static const ckpt_arch_setting settings[] = {
+    DECODER_SETTINGS,
+    WINDOW_SETTING,
+    {"attention_bias", CKPT_IS_BOOL},
+    {"attention_dropout", CKPT_IS_NUMBER | CKPT_IS_NULL},
+    {"attn_logit_softcapping", CKPT_IS_FLOAT | CKPT_IS_NULL},
+    {"final_logit_softcapping", CKPT_IS_FLOAT | CKPT_IS_NULL},
+    {"head_dim", CKPT_IS_INT},
+    {"hidden_activation", CKPT_IS_WORD},
+    {"num_key_value_heads", CKPT_IS_INT},
+    {"query_pre_attn_scalar", CKPT_IS_INT},
+    {"use_bidirectional_attention", CKPT_IS_BOOL | CKPT_IS_NULL},
+    {0},
+};
+
+static const ckpt_arch_model models[] = {
+    CLASSES("Gemma2", "gemma2", settings, body, "hidden_size", "num_attention_heads"), {0}};
 
 /* ---- GGUF: the keys that Gemma2Model of llama.cpp's converter writes, in its order; it leaves the base of rotary
  * positions out, which we add where it is another than llama.cpp's own ----------------------------------------------

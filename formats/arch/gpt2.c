@@ -99,8 +99,35 @@ static const char *const undecided[] = {
     "per_layer_config",    "text_config",       "hidden_size", "max_position_embeddings",
     "num_attention_heads", "num_hidden_layers", NULL};
 
+static const ckpt_arch_setting settings[] = {
+    {"activation_function", CKPT_IS_WORD},
+    {"add_cross_attention", CKPT_IS_BOOL},
+    {"attn_pdrop", CKPT_IS_NUMBER},
+    {"embd_pdrop", CKPT_IS_NUMBER},
+    {"layer_norm_epsilon", CKPT_IS_FLOAT},
+    {"n_embd", CKPT_IS_INT},
+    {"n_head", CKPT_IS_INT},
+    {"n_inner", CKPT_IS_INT | CKPT_IS_NULL},
+    {"n_layer", CKPT_IS_INT},
+    {"n_positions", CKPT_IS_INT},
+    {"reorder_and_upcast_attn", CKPT_IS_BOOL},
+    {"resid_pdrop", CKPT_IS_NUMBER},
+    {"scale_attn_by_inverse_layer_idx", CKPT_IS_BOOL},
+    {"scale_attn_weights", CKPT_IS_BOOL},
+    {"summary_activation", CKPT_IS_WORD | CKPT_IS_NULL},
+    {"summary_first_dropout", CKPT_IS_NUMBER},
+    {"summary_proj_to_labels", CKPT_IS_BOOL},
+    {"summary_type", CKPT_IS_WORD},
+    {"summary_use_proj", CKPT_IS_BOOL},
+    {"hidden_size", CKPT_IS_ALIAS},
+    {"max_position_embeddings", CKPT_IS_ALIAS},
+    {"num_attention_heads", CKPT_IS_ALIAS},
+    {"num_hidden_layers", CKPT_IS_ALIAS},
+    {0},
+};
+
 #define GPT2(class, head) \
-  { class, "gpt2", "transformer.", body, head, passed, undecided, "n_embd", "n_head", false }
+  { class, "gpt2", settings, "transformer.", body, head, passed, undecided, "n_embd", "n_head", false }
 
 static const ckpt_arch_model models[] = {
     GPT2("GPT2Model", NULL),

@@ -79,8 +79,32 @@ static const ckpt_arch_shape answers[] = {
 static const char *const passed[] = {"attention.bias", "attention.masked_bias", "rotary_emb.inv_freq", NULL};
 static const char *const undecided[] = {"per_layer_config", "text_config", NULL};
 
-#define CLASS(name, head) \
-  { name, "gpt_neox", "gpt_neox.", body, head, passed, undecided, "hidden_size", "num_attention_heads", false }
+static const ckpt_arch_setting settings[] = {
+    {"attention_bias", CKPT_IS_BOOL},
+    {"attention_dropout", CKPT_IS_NUMBER},
+    {"classifier_dropout", CKPT_IS_NUMBER},
+    {"hidden_act", CKPT_IS_WORD},
+    {"hidden_dropout", CKPT_IS_NUMBER},
+    {"hidden_size", CKPT_IS_INT},
+    {"intermediate_size", CKPT_IS_INT},
+    {"is_decoder", CKPT_IS_BOOL},
+    {"layer_norm_eps", CKPT_IS_FLOAT},
+    {"max_position_embeddings", CKPT_IS_INT},
+    {"num_attention_heads", CKPT_IS_INT},
+    {"num_hidden_layers", CKPT_IS_INT},
+    {"partial_rotary_factor", CKPT_IS_NUMBER | CKPT_IS_LOOSE},
+    {"rope_theta", CKPT_IS_ROPE},
+    {"rotary_emb_base", CKPT_IS_ROPE},
+    {"rotary_pct", CKPT_IS_NUMBER | CKPT_IS_LOOSE},
+    {"use_parallel_residual", CKPT_IS_BOOL},
+    {0},
+};
+
+#define CLASS(name, head)                                                                                         \
+  {                                                                                                               \
+    name, "gpt_neox", settings, "gpt_neox.", body, head, passed, undecided, "hidden_size", "num_attention_heads", \
+        false                                                                                                     \
+  }
 
 static const ckpt_arch_model models[] = {
     CLASS("GPTNeoXModel", NULL),

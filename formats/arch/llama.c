@@ -54,11 +54,33 @@ static const ckpt_arch_shape llama_body[] = {
 /* It has 8 heads of keys and values where its config says nothing of them, and never a bias. */
 static const ckpt_arch_shape mistral_body[] = {DECODER_SHAPES(HEADS, KV_HEADS, MLP_SHAPES), {0}};
 
+static const ckpt_arch_setting llama_settings[] = {
+    DECODER_SETTINGS,
+    {"attention_bias", CKPT_IS_BOOL},
+    {"attention_dropout", CKPT_IS_NUMBER | CKPT_IS_NULL},
+    {"head_dim", CKPT_IS_INT | CKPT_IS_NULL | CKPT_IS_FILLED},
+    {"hidden_act", CKPT_IS_WORD},
+    {"mlp_bias", CKPT_IS_BOOL},
+    {"num_key_value_heads", CKPT_IS_INT | CKPT_IS_NULL},
+    {"pretraining_tp", CKPT_IS_INT | CKPT_IS_NULL},
+    {0},
+};
+
+static const ckpt_arch_setting mistral_settings[] = {
+    DECODER_SETTINGS,
+    WINDOW_SETTING,
+    {"attention_dropout", CKPT_IS_NUMBER},
+    {"head_dim", CKPT_IS_INT | CKPT_IS_NULL | CKPT_IS_FILLED},
+    {"hidden_act", CKPT_IS_WORD},
+    {"num_key_value_heads", CKPT_IS_INT},
+    {0},
+};
+
 static const ckpt_arch_model models[] = {
-    CLASSES("Llama", "llama", llama_body, "hidden_size", "num_attention_heads"),
-    ANSWERS("Llama", "llama", "transformer.", llama_body, "hidden_size", "num_attention_heads"),
-    CLASSES("Mistral", "mistral", mistral_body, NULL, NULL),
-    ANSWERS("Mistral", "mistral", "model.", mistral_body, NULL, NULL),
+    CLASSES("Llama", "llama", llama_settings, llama_body, "hidden_size", "num_attention_heads"),
+    ANSWERS("Llama", "llama", llama_settings, "transformer.", llama_body, "hidden_size", "num_attention_heads"),
+    CLASSES("Mistral", "mistral", mistral_settings, mistral_body, NULL, NULL),
+    ANSWERS("Mistral", "mistral", mistral_settings, "model.", mistral_body, NULL, NULL),
     {0},
 };
 

@@ -46,8 +46,25 @@ static const ckpt_arch_tie ties[] = {TIED_HEAD(false), {0}};
 /* It has 8 heads of keys and values where its config says nothing of them. */
 static const ckpt_arch_shape body[] = {DECODER_SHAPES(HEADS, KV_HEADS, EXPERT_SHAPES), {0}};
 
-static const ckpt_arch_model models[] = {
-    CLASSES("Mixtral", "mixtral", body, NULL, NULL), ANSWERS("Mixtral", "mixtral", "model.", body, NULL, NULL), {0}};
+static const ckpt_arch_setting settings[] = {
+    DECODER_SETTINGS,
+    WINDOW_SETTING,
+    {"attention_dropout", CKPT_IS_NUMBER},
+    {"head_dim", CKPT_IS_INT | CKPT_IS_NULL},
+    {"hidden_act", CKPT_IS_WORD},
+    {"num_key_value_heads", CKPT_IS_INT},
+    {"num_experts_per_tok", CKPT_IS_INT},
+    {"num_local_experts", CKPT_IS_INT},
+    {"num_experts", CKPT_IS_ALIAS},
+    {"output_router_logits", CKPT_IS_BOOL},
+    {"router_aux_loss_coef", CKPT_IS_FLOAT},
+    {"router_jitter_noise", CKPT_IS_FLOAT},
+    {0},
+};
+
+static const ckpt_arch_model models[] = {CLASSES("Mixtral", "mixtral", settings, body, NULL, NULL),
+                                         ANSWERS("Mixtral", "mixtral", settings, "model.", body, NULL, NULL),
+                                         {0}};
 
 /* ---- GGUF: the keys that LlamaModel of llama.cpp's converter writes, in its order ---------------------------------
  */

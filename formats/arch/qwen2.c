@@ -16,8 +16,20 @@ static const ckpt_arch_tie ties[] = {TIED_HEAD(false), {0}};
 static const ckpt_arch_shape body[] = {
     DECODER_SHAPES(HEADS, KV_HEADS, MLP_SHAPES), QKV_BIAS_SHAPES(HEADS, KV_HEADS, NULL), {0}};
 
-static const ckpt_arch_model models[] = {
-    CLASSES("Qwen2", "qwen2", body, NULL, NULL), ANSWERS("Qwen2", "qwen2", "transformer.", body, NULL, NULL), {0}};
+static const ckpt_arch_setting settings[] = {
+    DECODER_SETTINGS,
+    WINDOW_SETTING,
+    {"attention_dropout", CKPT_IS_NUMBER},
+    {"hidden_act", CKPT_IS_WORD},
+    {"max_window_layers", CKPT_IS_INT},
+    {"num_key_value_heads", CKPT_IS_INT | CKPT_IS_NULL},
+    {"use_sliding_window", CKPT_IS_BOOL},
+    {0},
+};
+
+static const ckpt_arch_model models[] = {CLASSES("Qwen2", "qwen2", settings, body, NULL, NULL),
+                                         ANSWERS("Qwen2", "qwen2", settings, "transformer.", body, NULL, NULL),
+                                         {0}};
 
 /* ---- GGUF: the keys that Qwen2Model of llama.cpp's converter writes, in its order -------------------------------- */
 

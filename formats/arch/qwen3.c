@@ -44,8 +44,22 @@ static const ckpt_arch_shape body[] = {
     {0},
 };
 
-static const ckpt_arch_model models[] = {
-    CLASSES("Qwen3", "qwen3", body, NULL, NULL), ANSWERS("Qwen3", "qwen3", "transformer.", body, NULL, NULL), {0}};
+static const ckpt_arch_setting settings[] = {
+    DECODER_SETTINGS,
+    WINDOW_SETTING,
+    {"attention_bias", CKPT_IS_BOOL},
+    {"attention_dropout", CKPT_IS_NUMBER},
+    {"head_dim", CKPT_IS_INT},
+    {"hidden_act", CKPT_IS_WORD},
+    {"max_window_layers", CKPT_IS_INT},
+    {"num_key_value_heads", CKPT_IS_INT | CKPT_IS_NULL},
+    {"use_sliding_window", CKPT_IS_BOOL},
+    {0},
+};
+
+static const ckpt_arch_model models[] = {CLASSES("Qwen3", "qwen3", settings, body, NULL, NULL),
+                                         ANSWERS("Qwen3", "qwen3", settings, "transformer.", body, NULL, NULL),
+                                         {0}};
 
 /* ---- GGUF: the keys that Qwen3Model of llama.cpp's converter writes, in its order -------------------------------- */
 

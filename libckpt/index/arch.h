@@ -53,13 +53,37 @@ typedef struct ckpt_arch_shape {
                           it is false, "+key" where it is true or absent; NULL: it always is */
 } ckpt_arch_shape;
 
+/* What a value of config.json may be, as bits. */
+typedef enum ckpt_setting_type {
+  CKPT_IS_NULL = 1,
+  CKPT_IS_BOOL = 2,
+  CKPT_IS_INT = 4,
+  CKPT_IS_FLOAT = 8, /* a number with a point, which 1 lacks */
+  CKPT_IS_NUMBER = CKPT_IS_INT | CKPT_IS_FLOAT,
+  CKPT_IS_TEXT = 16,
+  CKPT_IS_LIST = 32,
+  CKPT_IS_WORD = 64,    /* the name of an activation or of a summary */
+  CKPT_IS_ROPE = 128,   /* a number above 0 that rotary positions are computed with, unless another key says it */
+  CKPT_IS_ANY = 256,    /* nobody looks at it */
+  CKPT_IS_ALIAS = 512,  /* another name of a key that decides shapes */
+  CKPT_IS_LOOSE = 1024, /* another type may be refused, or not */
+  CKPT_IS_FILLED = 2048 /* a null becomes a number as the config is made */
+} ckpt_setting_type;
+
+/* A key of config.json, and what transformers 5 demands of its value. */
+typedef struct ckpt_arch_setting {
+  const char *key; /* NULL ends */
+  uint32_t types;  /* ckpt_setting_type bits */
+} ckpt_arch_setting;
+
 /* A class of transformers, and all that its state dict has. */
 typedef struct ckpt_arch_model {
-  const char *name;             /* as config.json's `architectures` has it; NULL ends */
-  const char *model_type;       /* of the configs that it is made for */
-  const char *prefix;           /* of the body's names in it, which transformers adds and takes off as it loads */
-  const ckpt_arch_shape *body;  /* the bare model's tensors, under canonical names; hf NULL ends */
-  const ckpt_arch_shape *head;  /* those beside them; NULL: the class is the bare model, without the prefix */
+  const char *name;                  /* as config.json's `architectures` has it; NULL ends */
+  const char *model_type;            /* of the configs that it is made for */
+  const ckpt_arch_setting *settings; /* keys of these beside those of every config */
+  const char *prefix;                /* of the body's names in it, which transformers adds and takes off as it loads */
+  const ckpt_arch_shape *body;       /* the bare model's tensors, under canonical names; hf NULL ends */
+  const ckpt_arch_shape *head;       /* those beside them; NULL: the class is the bare model, without the prefix */
   const char *const *passed;    /* parts of names that transformers passes over where the class has no such tensor */
   const char *const *undecided; /* keys of config.json with which the class has other tensors than these */
   const char *whole, *parts;    /* keys: whole is a multiple of parts, or the class refuses the config; or NULL */

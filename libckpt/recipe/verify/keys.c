@@ -11,42 +11,44 @@
 
 enum { MAX_ENTRIES = 10000, MAX_KEY = 128 }; /* of an object: each is looked up from the first */
 
-/* Models, as bits. */
-enum { LLAMA = 1, MISTRAL = 2, QWEN2 = 4, QWEN3 = 8, MIXTRAL = 16, GEMMA2 = 32, NEOX = 64, GPT2 = 128, ALL = 255 };
-
-/* Types, as bits. WORD is a text of a list, OTHERWISE another name of a key that decides shapes. LOOSE: only some other
- * types are refused. */
-enum {
-  NONE = 1,
-  BOOL = 2,
-  INT = 4,
-  FLOAT = 8,
-  TEXT = 16,
-  LIST = 32,
-  WORD = 64,
-  ROPE = 128,
-  ANY = 256,
-  OTHERWISE = 512,
-  LOOSE = 1024
-};
-
-static const struct {
-  const char *name;
-  uint32_t types, models;
-} keys[] = {
-#define KEY(name, types, models) {#name, types, models},
+static const ckpt_arch_setting general[] = {
+#define KEY(name, types) {#name, types},
 #include "libckpt/recipe/verify/config_keys.def"
 #undef KEY
+    {0},
 };
 
 typedef struct checker {
   ckpt_findings *findings;
   const ckpt_config *config;
   const char *path;
-  uint32_t model;
+  const ckpt_arch *arch;
+  const ckpt_arch_model *model;
   char *why;
   size_t n_why;
 } checker;
+
+static const ckpt_arch_setting *find_setting(const ckpt_arch_setting *rows, const char *key) {
+  while (rows->key != NULL && strcmp(rows->key, key) != 0) rows++;
+  return rows->key == NULL ? NULL : rows;
+}
+
+/* The types of a key of the model's own config; 0: it has none such. */
+static uint32_t own_types(const checker *c, const char *key) {
+  const ckpt_arch_setting *row = find_setting(c->model->settings, key);
+  return row == NULL ? 0 : row->types;
+}
+
+/* Whether it is one of another model: an attribute that nobody looks at. */
+static bool is_of_another(const char *key) {
+  for (const ckpt_arch *const *arch = ckpt_archs; *arch != NULL; arch++)
+    for (const ckpt_arch_model *model = (*arch)->models; model != NULL && model->name != NULL; model++)
+      if (find_setting(model->settings, key) != NULL) return true;
+  return false;
+}
+
+/* Whether positions are rotary. */
+static bool rotates(const checker *c) { return c->arch->rope.theta_key != NULL; }
 
 static void leave_unproven(checker *c, const char *key) {
   if (c->why[0] == '\0')
@@ -95,10 +97,10 @@ static bool is_known_word(const char *key, const char *word) {
 }
 
 static uint32_t type_of(ckpt_config_kind kind) {
-  static const uint32_t types[] = {
-      [CKPT_CONFIG_NULL] = NONE,        [CKPT_CONFIG_BOOL] = BOOL, [CKPT_CONFIG_INT] = INT,
-      [CKPT_CONFIG_FLOAT] = FLOAT,      [CKPT_CONFIG_TEXT] = TEXT, [CKPT_CONFIG_LIST] = LIST,
-      [CKPT_CONFIG_OBJECT] = OTHERWISE, [CKPT_CONFIG_ABSENT] = 0};
+  static const uint32_t types[] = {[CKPT_CONFIG_NULL] = CKPT_IS_NULL, [CKPT_CONFIG_BOOL] = CKPT_IS_BOOL,
+                                   [CKPT_CONFIG_INT] = CKPT_IS_INT,   [CKPT_CONFIG_FLOAT] = CKPT_IS_FLOAT,
+                                   [CKPT_CONFIG_TEXT] = CKPT_IS_TEXT, [CKPT_CONFIG_LIST] = CKPT_IS_LIST,
+                                   [CKPT_CONFIG_OBJECT] = 0,          [CKPT_CONFIG_ABSENT] = 0};
   return types[kind];
 }
 
@@ -129,15 +131,15 @@ static ckpt_status check_typed(checker *c, const char *key, uint32_t types, ckpt
   const ckpt_config_kind kind = ckpt_config_kind_of(c->config, key);
   const char *word;
   char wanted[64];
-  if (types == ROPE) check_positive(c, key);
-  if (types == OTHERWISE) leave_unproven(c, key);
-  if (types == ROPE || types == OTHERWISE || types == ANY) return CKPT_OK;
-  const bool is_word = kind == CKPT_CONFIG_TEXT && (types & WORD) != 0;
+  if (types == CKPT_IS_ROPE) check_positive(c, key);
+  if (types == CKPT_IS_ALIAS) leave_unproven(c, key);
+  if (types == CKPT_IS_ROPE || types == CKPT_IS_ALIAS || types == CKPT_IS_ANY) return CKPT_OK;
+  const bool is_word = kind == CKPT_CONFIG_TEXT && (types & CKPT_IS_WORD) != 0;
   if (is_word && (!ckpt_config_text(c->config, key, &word) || !is_known_word(key, word))) leave_unproven(c, key);
   const bool is_typed = is_word || (type_of(kind) & types) != 0;
   if (is_typed && !is_share(c, key)) leave_unproven(c, key);
   if (is_typed) return CKPT_OK;
-  if ((types & LOOSE) != 0) {
+  if ((types & CKPT_IS_LOOSE) != 0) {
     leave_unproven(c, key);
     return CKPT_OK;
   }
@@ -208,7 +210,7 @@ static ckpt_status check_layer_types(checker *c, const char *key, ckpt_error *er
   int64_t n_layers;
   if (kind == CKPT_CONFIG_NULL) return CKPT_OK;
   if (kind != CKPT_CONFIG_LIST) return refuse(c, key, "a list", err);
-  if (!ckpt_config_int(c->config, c->model == GPT2 ? "n_layer" : "num_hidden_layers", &n_layers))
+  if (!ckpt_config_int(c->config, c->arch->n_layers, &n_layers))
     leave_unproven(c, key);
   else if (n_layers != (int64_t)n)
     return refuse(c, key, "one of each layer", err);
@@ -286,7 +288,8 @@ static ckpt_status check_rope_needs(checker *c, const char *key, const char *typ
   }
   bool is_stated;
   const bool is_null = ckpt_config_kind_of(c->config, "head_dim") == CKPT_CONFIG_NULL;
-  if (is_null && row != 0 && (c->model & (LLAMA | MISTRAL)) == 0) leave_unproven(c, key);     /* it is computed with */
+  const bool is_filled = (own_types(c, "head_dim") & CKPT_IS_FILLED) != 0;
+  if (is_null && row != 0 && !is_filled) leave_unproven(c, key);                              /* it is computed with */
   if (strcmp(type, "dynamic") == 0 && head_width(c, &is_stated) <= 4) leave_unproven(c, key); /* divides by dim - 2 */
   snprintf(whole, sizeof whole, "%s.low_freq_factor", key);
   const bool has_low = ckpt_config_number(c->config, whole, &low);
@@ -302,8 +305,8 @@ static ckpt_status check_rope(checker *c, const char *key, ckpt_error *err) {
   char whole[MAX_KEY];
   if (kind == CKPT_CONFIG_NULL) return CKPT_OK;
   const bool is_second = strcmp(key, "rope_parameters") == 0 && ckpt_config_has(c->config, "rope_scaling");
-  if (is_second && kind == CKPT_CONFIG_OBJECT && c->model != GPT2) return CKPT_OK; /* rope_scaling is taken */
-  if (c->model == GPT2 || kind == CKPT_CONFIG_LIST || ckpt_config_count(c->config, key) == 0) {
+  if (is_second && kind == CKPT_CONFIG_OBJECT && rotates(c)) return CKPT_OK; /* rope_scaling is taken */
+  if (!rotates(c) || kind == CKPT_CONFIG_LIST || ckpt_config_count(c->config, key) == 0) {
     leave_unproven(c, key);
     return CKPT_OK;
   }
@@ -320,11 +323,12 @@ static ckpt_status check_rope(checker *c, const char *key, ckpt_error *err) {
 static ckpt_status check_head(checker *c, ckpt_error *err) {
   double part;
   bool is_stated;
-  if (c->model == GPT2 || ckpt_config_number(c->config, "partial_rotary_factor", &part)) return CKPT_OK;
+  if (!rotates(c) || ckpt_config_number(c->config, "partial_rotary_factor", &part)) return CKPT_OK;
   const int64_t dim = head_width(c, &is_stated);
-  if (!is_stated && (c->model & (LLAMA | MISTRAL | MIXTRAL)) == 0) return CKPT_OK;
+  const uint32_t types = own_types(c, "head_dim");
+  if (!is_stated && (types & CKPT_IS_NULL) == 0) return CKPT_OK;
   if (dim <= 4 || dim % 2 == 0) return CKPT_OK;
-  if (is_stated && (c->model & (QWEN2 | NEOX)) == 0) return refuse(c, "head_dim", "an even number", err);
+  if (is_stated && types != 0) return refuse(c, "head_dim", "an even number", err);
   leave_unproven(c, is_stated ? "head_dim" : "hidden_size");
   return CKPT_OK;
 }
@@ -347,27 +351,28 @@ static check_key *own_rule(const char *key) {
 }
 
 static ckpt_status check_one(checker *c, const char *key, ckpt_error *err) {
-  bool is_known = strcmp(key, "architectures") == 0, value = true;
+  bool value = true;
   check_key *rule = own_rule(key);
   if (rule != NULL) return rule(c, key, err);
   if (strcmp(key, "output_attentions") == 0 && ckpt_config_bool(c->config, key, &value) && !value) return CKPT_OK;
-  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-    if (strcmp(keys[i].name, key) != 0) continue;
-    is_known = true;
-    if ((keys[i].models & c->model) != 0) return check_typed(c, key, keys[i].types, err);
-  }
-  if (!is_known) leave_unproven(c, key);
+  if (strcmp(key, "architectures") == 0) return CKPT_OK;
+  const ckpt_arch_setting *row = find_setting(c->model->settings, key);
+  if (row == NULL) row = find_setting(general, key);
+  if (row != NULL) return check_typed(c, key, row->types, err);
+  if (!is_of_another(key)) leave_unproven(c, key);
   return CKPT_OK;
 }
 
 ckpt_status ckpt_verify_keys(ckpt_findings *findings, const ckpt_config *config, const char *config_path,
-                             const char *model_type, char *why, size_t n_why, ckpt_error *err) {
-  static const char *const types[] = {"llama", "mistral", "qwen2", "qwen3", "mixtral", "gemma2", "gpt_neox", "gpt2"};
-  checker c = {.findings = findings, .config = config, .path = config_path, .why = why, .n_why = n_why};
-  for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-    if (strcmp(types[i], model_type) == 0) c.model = 1u << i;
-  if (c.model == 0) leave_unproven(&c, "model_type");
-  if (c.model == 0) return CKPT_OK;
+                             const ckpt_arch *arch, const ckpt_arch_model *model, char *why, size_t n_why,
+                             ckpt_error *err) {
+  checker c = {.findings = findings,
+               .config = config,
+               .path = config_path,
+               .arch = arch,
+               .model = model,
+               .why = why,
+               .n_why = n_why};
   const char *key;
   for (size_t i = 0; (key = ckpt_config_key(config, i)) != NULL && i < MAX_ENTRIES; i++)
     CKPT_TRY(check_one(&c, key, err));

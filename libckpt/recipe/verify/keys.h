@@ -4,12 +4,14 @@
 #define CKPT_RECIPE_VERIFY_KEYS_H
 
 #include "libckpt/format/findings.h"
+#include "libckpt/index/arch.h"
 #include "libckpt/index/config.h"
 
-/* A problem for each value that transformers 5 refuses in a config of this model_type, unless the file has one of that
- * key. `why` becomes a reason why loading cannot be proven, if it is empty and there is one: a key or a word that is
- * not known here. */
+/* A problem for each value that transformers 5 refuses in a config of this model of the family, unless the file has one
+ * of that key. `why` becomes a reason why loading cannot be proven, if it is empty and there is one: a key or a word
+ * that is not known here. */
 ckpt_status ckpt_verify_keys(ckpt_findings *findings, const ckpt_config *config, const char *config_path,
-                             const char *model_type, char *why, size_t n_why, ckpt_error *err);
+                             const ckpt_arch *arch, const ckpt_arch_model *model, char *why, size_t n_why,
+                             ckpt_error *err);
 
 #endif

@@ -160,7 +160,7 @@ static ckpt_status check_demands(checker *c, ckpt_error *err) {
   const ckpt_arch_model *model = c->model;
   int64_t whole, parts, id, n_rows;
   if (model == NULL) return CKPT_OK;
-  CKPT_TRY(ckpt_verify_keys(c->findings, c->config, c->config_path, model->model_type, c->why, sizeof c->why, err));
+  CKPT_TRY(ckpt_verify_keys(c->findings, c->config, c->config_path, c->arch, model, c->why, sizeof c->why, err));
   if (model->whole != NULL && ckpt_config_int(c->config, model->whole, &whole) && whole > 0) {
     if (!ckpt_config_int(c->config, model->parts, &parts))
       leave_unproven(c, "config.json has no %s", model->parts);

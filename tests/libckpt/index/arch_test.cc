@@ -124,6 +124,8 @@ TEST(Arch, EveryRowIsSoundBothWays) {
         EXPECT_EQ(ckpt_arch_match(*arch, Fill(name.c_str() + prefix.size(), 10, 7).c_str(), numbers), nullptr);
       }
     }
+    for (const ckpt_arch_model *model = (*arch)->models; model->name != nullptr; model++)
+      EXPECT_NE(model->settings, nullptr) << model->name;
     size_t n_ties = 0;
     for (const ckpt_arch_tie *tie = (*arch)->ties; tie->kept != nullptr; tie++, n_ties++) {
       EXPECT_TRUE(hf.count(tie->kept)) << tie->kept;
