@@ -165,24 +165,38 @@ static ckpt_status check_blocks(ckpt_findings *findings, const ckpt_index *index
   return status;
 }
 
+enum { LENGTH_BYTES = 8, TEXT_WINDOW = 1 << 16 };
+
+/* Whether a text is UTF-8. A character may go on past the window's end: the next window begins with it. */
+static ckpt_status is_utf8(bool *out, const ckpt_value *text, char *window, ckpt_error *err) {
+  *out = true;
+  for (uint64_t at = LENGTH_BYTES; *out && at < text->n_bytes;) {
+    const uint64_t n_left = text->n_bytes - at;
+    const size_t n = n_left < TEXT_WINDOW ? (size_t)n_left : TEXT_WINDOW;
+    CKPT_TRY(ckpt_gguf_value_read(text, at, window, n, err));
+    const size_t n_whole = ckpt_utf8_length(window, n);
+    *out = n_whole == n || (n < n_left && n - n_whole < 4);
+    at += n_whole;
+  }
+  return CKPT_OK;
+}
+
 /* Finds texts that are not UTF-8. Opening keeps their bytes, and so do outputs. */
 static ckpt_status check_texts(ckpt_findings *findings, const ckpt_index *index, ckpt_error *err) {
-  enum { LENGTH_BYTES = 8, MAX_TEXT = 1 << 16 };
-  char *text = malloc(MAX_TEXT);
+  char *window = malloc(TEXT_WINDOW);
   ckpt_status status = CKPT_OK;
-  CKPT_TRY_ALLOC(text, err);
+  CKPT_TRY_ALLOC(window, err);
   for (uint32_t i = 0; i < index->n_metadata && status == CKPT_OK; i++) {
     const ckpt_value *value = index->metadata[i].typed;
-    if (value == NULL || value->type != CKPT_GGUF_STRING || value->n_bytes <= LENGTH_BYTES) continue;
-    const uint64_t n = value->n_bytes - LENGTH_BYTES;
-    if (n > MAX_TEXT) continue;
-    status = ckpt_gguf_value_read(value, LENGTH_BYTES, text, (size_t)n, err);
-    if (status == CKPT_OK && ckpt_utf8_length(text, (size_t)n) != n)
+    bool is_text = true;
+    if (value == NULL || value->type != CKPT_GGUF_STRING) continue;
+    status = is_utf8(&is_text, value, window, err);
+    if (status == CKPT_OK && !is_text)
       status =
           ckpt_findings_add(findings, err, CKPT_PROBLEM, ckpt_source_path(index->source, 0), NULL,
                             "%s is no UTF-8, as texts of GGUF are: gguf-py cannot read it", index->metadata[i].key);
   }
-  free(text);
+  free(window);
   return status;
 }
 

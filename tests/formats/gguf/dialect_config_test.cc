@@ -363,25 +363,33 @@ TEST(DialectConfig, ANameIsText) {
   EXPECT_EQ(Dialect(odd)["general.name"], "My \xef\xbf\xbd\xc3\xa9 \xef\xbf\xbd");
 }
 
+// Of texts longer than a window too, in which a character may stand across its end.
 TEST(DialectConfig, VerifyNamesWhatIsNoText) {
   Folder folder;
-  const std::string gguf = folder / "x.gguf";
-  ASSERT_EQ(convert(kModels + "llama-tied", gguf, {"general.name=Name"}), "");
-  std::string bytes = slurp(gguf);
-  const size_t at = bytes.find("Name", bytes.find("general.name") + 12);
-  ASSERT_NE(at, std::string::npos);
-  bytes[at] = '\xff';
-  spill(gguf, bytes);
-  ckpt_error err = {};
-  ckpt_findings findings = {};
-  ckpt_run_options run = {};
-  run.struct_size = sizeof run;
-  IndexPointer index = open(gguf, &err, false);
-  ASSERT_TRUE(index) << text_of(err);
-  ASSERT_EQ(ckpt_verify_format(&findings, index.get(), &run, &err), CKPT_OK) << text_of(err);
-  ASSERT_EQ(findings.n_of[CKPT_PROBLEM], 1U);
-  EXPECT_EQ(std::string(findings.items[0].message).find("general.name is no UTF-8"), 0U);
-  ckpt_findings_free(&findings);
+  const std::string gguf = folder / "x.gguf", long_text = std::string(65535, 'a') + "\u00e9" + std::string(65535, 'b');
+  for (const std::string &name : {std::string("Name"), long_text}) {
+    ASSERT_EQ(convert(kModels + "llama-tied", gguf, {("general.name=" + name).c_str()}), "");
+    const std::string bytes = slurp(gguf);
+    const size_t at = bytes.find(name, bytes.find("general.name") + 12);
+    ASSERT_NE(at, std::string::npos);
+    for (const size_t broken : {std::string::npos, size_t{0}, name.size() - 1}) {
+      std::string other = bytes;
+      if (broken != std::string::npos) other[at + broken] = '\xff';
+      spill(gguf, other);
+      ckpt_error err = {};
+      ckpt_findings findings = {};
+      ckpt_run_options run = {};
+      run.struct_size = sizeof run;
+      IndexPointer index = open(gguf, &err, false);
+      ASSERT_TRUE(index) << text_of(err);
+      ASSERT_EQ(ckpt_verify_format(&findings, index.get(), &run, &err), CKPT_OK) << text_of(err);
+      ASSERT_EQ(findings.n_of[CKPT_PROBLEM], broken == std::string::npos ? 0U : 1U) << broken;
+      if (broken != std::string::npos) {
+        EXPECT_EQ(std::string(findings.items[0].message).find("general.name is no UTF-8"), 0U);
+      }
+      ckpt_findings_free(&findings);
+    }
+  }
 }
 
 // Llama 3.1's factors of a program whose powers are an ulp off, as torch's are at some widths, are found again.
