@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/text.h"
 #include "libckpt/index/arch.h"
@@ -139,6 +140,21 @@ static ckpt_status hash_input(hashed *out, ckpt_args *args, uint32_t number, ckp
   return status;
 }
 
+/* Why two that are one model may have two digests: a GGUF file has vectors and norms in f32. */
+static void note_widened(const ckpt_args *args, const hashed *one, const hashed *other) {
+  const ckpt_manifest_entry *first;
+  const size_t n = one->manifest == NULL || other->manifest == NULL
+                       ? 0
+                       : ckpt_manifest_n_widened(one->manifest, other->manifest, &first);
+  if (n == 0) return;
+  const ckpt_manifest_entry *there = ckpt_manifest_find(other->manifest, first->name);
+  ckpt_report_note(args,
+                   "%s: differs from %s in the dtype of %zu tensor%s (%s is %s, there %s); --cast f32 gives one digest "
+                   "if values are equal",
+                   one->path, other->path, n, ckpt_plural(n), first->name, ckpt_dtype_name((ckpt_dtype)first->dtype),
+                   ckpt_dtype_name((ckpt_dtype)there->dtype));
+}
+
 static void print_text(const ckpt_args *args, const hashed *h) {
   if (!ckpt_args_has(args, "tensors")) {
     ckpt_report_digest(&h->manifest->digest, h->path);
@@ -196,6 +212,7 @@ static int run_hash(ckpt_args *args) {
       status = ckpt_manifest_write(hashes[i].manifest, ckpt_args_text(args, "output", NULL),
                                    ckpt_args_has(args, "force"), &err);
     if (status == CKPT_OK && !args->json && !is_plan) print_text(args, &hashes[i]);
+    if (status == CKPT_OK && i != 0) note_widened(args, &hashes[i], &hashes[0]);
     if (status != CKPT_OK && goes_on(&failed, args, status, &err)) status = CKPT_OK;
   }
   if (status == CKPT_OK && args->json && !is_plan) write_hashes(args, hashes, &failed);
@@ -509,7 +526,7 @@ const ckpt_verb ckpt_verb_hash = {
     .details =
         "Prints `ckpt1:<64 hex>  PATH`. The digest covers names, dtypes, shapes and values. A model has the "
         "same digest in every format, however its files are sharded, ordered or named. A note tells where a "
-        "format lost bits or tensors; compare such models with --cast f32.\n"
+        "format lost bits or tensors, or gave norms another dtype; compare such models with --cast f32.\n"
         "\n"
         "A manifest (-o) records each tensor's digest, the naming, --include, --exclude and --cast. Without --cast it "
         "also records the SHA-256 of the side files. `ckpt verify --manifest` names the tensors and files "

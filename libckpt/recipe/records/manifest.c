@@ -41,6 +41,24 @@ bool ckpt_manifest_same_shape(const ckpt_manifest_entry *a, const ckpt_manifest_
   return a->rank == b->rank && (a->rank == 0 || memcmp(a->shape, b->shape, a->rank * sizeof *a->shape) == 0);
 }
 
+/* Whether one is f32, and the other what f32 holds. */
+static bool is_widened(const ckpt_manifest_entry *a, const ckpt_manifest_entry *b) {
+  const uint8_t shorter = a->dtype == CKPT_F32 ? b->dtype : a->dtype;
+  return (a->dtype == CKPT_F32) != (b->dtype == CKPT_F32) && (shorter == CKPT_BF16 || shorter == CKPT_F16);
+}
+
+size_t ckpt_manifest_n_widened(const ckpt_manifest *a, const ckpt_manifest *b, const ckpt_manifest_entry **first) {
+  size_t n = 0;
+  if (a->n != b->n || a->n_not_read + b->n_not_read != 0 || strcmp(a->names, b->names) != 0) return 0;
+  for (size_t i = 0; i < a->n; i++) {
+    const ckpt_manifest_entry *x = &a->entries[i], *y = &b->entries[i];
+    const bool is_equal = memcmp(&x->digest, &y->digest, sizeof x->digest) == 0;
+    if (strcmp(x->name, y->name) != 0 || !ckpt_manifest_same_shape(x, y) || (!is_equal && !is_widened(x, y))) return 0;
+    if (!is_equal && n++ == 0) *first = x;
+  }
+  return n;
+}
+
 /* Appends an entry, its name and shape copied; tensors of one shape, one after the other, share it. */
 static ckpt_status add(ckpt_manifest *manifest, ckpt_manifest_entry entry, ckpt_error *err) {
   if (manifest->n == manifest->capacity) {

@@ -70,4 +70,8 @@ const ckpt_manifest_entry *ckpt_manifest_find(const ckpt_manifest *manifest, con
 /* Whether two entries have one shape. */
 bool ckpt_manifest_same_shape(const ckpt_manifest_entry *a, const ckpt_manifest_entry *b);
 
+/* How many tensors are f32 in one of two manifests and shorter floats in the other, as norms are in GGUF, where all
+ * else is equal: names, shapes, other digests. 0: there is more to it. *first is a's entry of the first. */
+size_t ckpt_manifest_n_widened(const ckpt_manifest *a, const ckpt_manifest *b, const ckpt_manifest_entry **first);
+
 #endif

@@ -13,6 +13,7 @@ try quantize model -o 'out/{type}.gguf' -o out/hf/ -o out/auto.gguf --type Q8_0 
 for file in Q8_0.gguf Q4_0.gguf hf auto.gguf; do
   try verify out/$file --receipt out/r.json --quiet | tail -1
 done
+try hash model out/hf out/auto.gguf
 try hash --cast f32 model out/hf out/auto.gguf
 try diff model out/auto.gguf --cast f32 --quiet
 try diff out/auto.gguf out/Q8_0.gguf --requantize --quiet
