@@ -4,11 +4,9 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/stat.h>
 
 #include "libckpt/base/error.h"
-#include "libckpt/base/pattern.h"
 #include "libckpt/base/text.h"
 #include "libckpt/recipe/adapter/names.h"
 #include "libckpt/recipe/adapter/peft.h"
@@ -129,60 +127,27 @@ static bool module_of(char out[512], const ckpt_parameter *p) {
   return !is_embedding(out);
 }
 
-/* Whether a regular expression is all of a module's name, or, with has_prefix, what follows one of its dots. */
-static ckpt_status matches(bool *out, const char *expression, const char *module, bool has_prefix, ckpt_error *err) {
-  char text[1024];
-  ckpt_pattern *pattern = NULL;
-  ckpt_c_snprintf(text, sizeof text, "re:^%s(?:%s)$", has_prefix ? "(?:.*\\.)?" : "", expression);
-  CKPT_TRY(ckpt_pattern_new(&pattern, text, NULL, err));
-  const ckpt_status status = ckpt_pattern_match(pattern, module, out, err);
-  ckpt_pattern_free(pattern);
-  return status;
+/* Whether a parameter lies in a module of modules_to_save. */
+static bool is_whole(const ckpt_peft *peft, const char *parameter) {
+  char module[512];
+  ckpt_c_snprintf(module, sizeof module, "%.*s", (int)(strrchr(parameter, '.') - parameter), parameter);
+  return ckpt_peft_names_whole(peft, module);
 }
 
-/* "all-linear", in any case of letters, as PEFT takes it. */
-static bool is_all_linear(const json_t *names) {
-  return json_is_string(names) && strcasecmp(json_string_value(names), "all-linear") == 0;
+/* Whether the config adapts a module that is a linear layer: of all of them, all but the head. */
+static ckpt_status adapts(bool *out, ckpt_peft *peft, const char *module, ckpt_error *err) {
+  bool is_known, is_excluded;
+  CKPT_TRY(ckpt_peft_targets(out, &is_known, peft, module, err));
+  if (is_known) return CKPT_OK;
+  CKPT_TRY(ckpt_peft_excludes(&is_excluded, peft, module, err));
+  *out = !is_excluded && !ckpt_adapter_ends_with(module, "lm_head");
+  return CKPT_OK;
 }
 
-/* Whether a list of names, a regular expression or "all-linear" takes a module. */
-static ckpt_status is_taken(bool *out, const json_t *names, const char *module, ckpt_error *err) {
+/* The same of the module of a weight. */
+static ckpt_status is_adapted(bool *out, ckpt_peft *peft, const ckpt_parameter *p, char module[512], ckpt_error *err) {
   *out = false;
-  if (json_is_string(names)) {
-    if (!is_all_linear(names)) return matches(out, json_string_value(names), module, false, err);
-    *out = !ckpt_adapter_ends_with(module, "lm_head");
-    return CKPT_OK;
-  }
-  for (size_t i = 0; i < json_array_size(names); i++) {
-    const char *name = json_string_value(json_array_get(names, i));
-    *out = *out || (name != NULL && ckpt_adapter_ends_with(module, name));
-  }
-  return CKPT_OK;
-}
-
-/* Whether a parameter lies in a module of modules_to_save: of one whose name ends so, as PEFT takes it. */
-static bool is_whole(const json_t *names, const char *parameter) {
-  for (size_t i = 0; i < json_array_size(names); i++) {
-    const char *name = json_string_value(json_array_get(names, i));
-    if (name != NULL && ckpt_peft_names_module_of(name, parameter)) return true;
-  }
-  return false;
-}
-
-/* The number that a pattern of modules gives, else the common one. */
-static ckpt_status number_of(double *out, const json_t *config, const char *key, const char *patterns,
-                             const char *module, ckpt_error *err) {
-  json_t *all = json_object_get(config, patterns), *value;
-  const char *expression;
-  *out = json_number_value(json_object_get(config, key));
-  json_object_foreach(all, expression, value) {
-    bool is_match;
-    CKPT_TRY(matches(&is_match, expression, module, true, err));
-    if (!is_match) continue;
-    *out = json_number_value(value);
-    break; /* the first, as in PEFT */
-  }
-  return CKPT_OK;
+  return module_of(module, p) ? adapts(out, peft, module, err) : CKPT_OK;
 }
 
 /* ---- the table --------------------------------------------------------------------------------------------------- */
@@ -204,23 +169,21 @@ static ckpt_status add_parameter(ckpt_lora *l, const char *name, const ckpt_para
   return CKPT_OK;
 }
 
-static ckpt_status add_target(ckpt_lora *l, const json_t *config, uint32_t base, const char *module, const char *path,
-                              ckpt_error *err) {
+static ckpt_status add_target(ckpt_lora *l, ckpt_peft *peft, uint32_t base, const char *module, ckpt_error *err) {
   const ckpt_parameter *p = &l->base->parameters[base];
   const bool is_transposed = strcmp(l->base->family, "gpt2") == 0 && !ckpt_adapter_ends_with(module, "lm_head");
-  double rank, alpha;
-  CKPT_TRY(number_of(&rank, config, "r", "rank_pattern", module, err));
-  CKPT_TRY(number_of(&alpha, config, "lora_alpha", "alpha_pattern", module, err));
+  double rank;
+  CKPT_TRY(ckpt_peft_rank(&rank, peft, module, err));
   if (!(rank >= 1) || rank != floor(rank) || rank > 65536)
-    return ckpt_fail(err, CKPT_EINVAL, path, NULL, "%s gets rank %g: it has to be a whole number from 1 on", module,
-                     rank);
+    return ckpt_fail(err, CKPT_EINVAL, peft->path, NULL, "%s gets rank %g: it has to be a whole number from 1 on",
+                     module, rank);
   ckpt_lora_target *t = &l->targets[l->n_targets];
   *t = (ckpt_lora_target){.base = base,
                           .is_transposed = is_transposed,
                           .rank = (uint64_t)rank,
                           .n_in = p->shape[is_transposed ? 0 : 1],
                           .n_out = p->shape[is_transposed ? 1 : 0]};
-  t->scale = alpha / (json_is_true(json_object_get(config, "use_rslora")) ? sqrt(rank) : rank);
+  CKPT_TRY(ckpt_peft_scale(peft, module, t->rank, &t->scale, err));
   const uint64_t shape_a[] = {t->rank, t->n_in}, shape_b[] = {t->n_out, t->rank};
   CKPT_TRY(add_parameter(l, ckpt_arena_printf(&l->arena, "base_model.model.%s.lora_A.weight", module), p, shape_a, 2,
                          &t->a, err));
@@ -228,21 +191,11 @@ static ckpt_status add_target(ckpt_lora *l, const json_t *config, uint32_t base,
                          &t->b, err));
   l->n_targets++;
   t->magnitude = UINT32_MAX;
-  if (!json_is_true(json_object_get(config, "use_dora"))) return CKPT_OK;
+  if (!peft->is_dora) return CKPT_OK;
   t->norms = l->n_norms;
   l->n_norms += t->n_out;
   return add_parameter(l, ckpt_arena_printf(&l->arena, "base_model.model.%s.lora_magnitude_vector", module), p,
                        &t->n_out, 1, &t->magnitude, err);
-}
-
-/* Whether the config adapts the module of a weight. */
-static ckpt_status is_adapted(bool *out, const json_t *config, const ckpt_parameter *p, char module[512],
-                              ckpt_error *err) {
-  bool is_excluded = false;
-  *out = false;
-  if (!module_of(module, p)) return CKPT_OK;
-  CKPT_TRY(is_taken(&is_excluded, json_object_get(config, "exclude_modules"), module, err));
-  return is_excluded ? CKPT_OK : is_taken(out, json_object_get(config, "target_modules"), module, err);
 }
 
 /* The copy of a parameter that is trained whole. */
@@ -254,49 +207,45 @@ static ckpt_status add_copy(ckpt_lora *l, uint32_t base, const char *module, con
 }
 
 /* A bias, where the config wants it trained: of an adapted layer PEFT has it below base_layer. */
-static ckpt_status add_bias(ckpt_lora *l, const json_t *config, uint32_t base, const char *module, ckpt_error *err) {
+static ckpt_status add_bias(ckpt_lora *l, ckpt_peft *peft, const json_t *config, uint32_t base, const char *module,
+                            ckpt_error *err) {
   char weight[640], ignored[512];
   bool is_target = false;
   if (!ckpt_text_ends(l->base->parameters[base].name, ".bias") || is_bias(config, "none")) return CKPT_OK;
   ckpt_c_snprintf(weight, sizeof weight, "%s.weight", module);
   const ckpt_parameter *p = ckpt_model_find(l->base, weight);
-  if (p != NULL) CKPT_TRY(is_adapted(&is_target, config, p, ignored, err));
+  if (p != NULL) CKPT_TRY(is_adapted(&is_target, peft, p, ignored, err));
   if (!is_target && !is_bias(config, "all")) return CKPT_OK;
   return add_copy(l, base, module, is_target ? ".base_layer.bias" : ".bias", err);
 }
 
 /* What PEFT would train, and is not trained here. *unties: one name of a tied tensor. */
-static ckpt_status check_modules(bool *unties, const ckpt_lora *l, const json_t *config, const char *path,
-                                 ckpt_error *err) {
-  const json_t *targets = json_object_get(config, "target_modules"),
-               *saved = json_object_get(config, "modules_to_save");
+static ckpt_status check_modules(bool *unties, const ckpt_lora *l, ckpt_peft *peft, ckpt_error *err) {
   for (uint32_t i = 0; i < l->base->n_parameters; i++) {
     const ckpt_parameter *p = &l->base->parameters[i];
     bool is_target = false;
     char module[512];
     ckpt_c_snprintf(module, sizeof module, "%.*s", (int)(strrchr(p->name, '.') - p->name), p->name);
-    if (is_embedding(module) && !is_all_linear(targets)) CKPT_TRY(is_taken(&is_target, targets, module, err));
-    if (is_target && !is_whole(saved, p->name))
-      return ckpt_fail(err, CKPT_EUNSUPPORTED, path, NULL,
+    if (is_embedding(module) && !peft->targets.is_all) CKPT_TRY(adapts(&is_target, peft, module, err));
+    if (is_target)
+      return ckpt_fail(err, CKPT_EUNSUPPORTED, peft->path, NULL,
                        "target_modules takes %s: adapters of embeddings are not trained (modules_to_save is)", module);
     if (p->tied_name == NULL) continue;
-    CKPT_TRY(is_taken(&is_target, targets, "lm_head", err));
-    *unties = *unties || is_target || is_whole(saved, p->name) || is_whole(saved, p->tied_name);
+    CKPT_TRY(adapts(&is_target, peft, "lm_head", err));
+    *unties = *unties || is_target || is_whole(peft, p->name) || is_whole(peft, p->tied_name);
   }
   return CKPT_OK;
 }
 
 /* Some name of modules_to_save is one of the model's: a list may serve several families, as target_modules may. */
-static ckpt_status check_saved(const ckpt_lora *l, const json_t *saved, const char *path, ckpt_error *err) {
-  bool is_some = json_array_size(saved) == 0;
+static ckpt_status check_saved(const ckpt_lora *l, const ckpt_peft *peft, const json_t *saved, ckpt_error *err) {
+  bool is_some = peft->saved.n == 0;
   for (uint32_t i = 0; i < l->base->n_parameters && !is_some; i++)
-    is_some = is_whole(saved, l->base->parameters[i].name);
-  return is_some ? CKPT_OK : wrong(path, "modules_to_save", saved, "the model has no such module", err);
+    is_some = is_whole(peft, l->base->parameters[i].name);
+  return is_some ? CKPT_OK : wrong(peft->path, "modules_to_save", saved, "the model has no such module", err);
 }
 
-static ckpt_status add_all(ckpt_lora *l, const json_t *config, const char *path, ckpt_error *err) {
-  const json_t *targets = json_object_get(config, "target_modules"),
-               *saved = json_object_get(config, "modules_to_save");
+static ckpt_status add_all(ckpt_lora *l, ckpt_peft *peft, const json_t *config, ckpt_error *err) {
   const uint32_t n = l->base->n_parameters;
   l->targets = ckpt_arena_array(&l->arena, n, sizeof *l->targets);
   l->copies = ckpt_arena_array(&l->arena, n, sizeof *l->copies);
@@ -308,18 +257,18 @@ static ckpt_status add_all(ckpt_lora *l, const json_t *config, const char *path,
     char module[512];
     bool is_target = false;
     ckpt_c_snprintf(module, sizeof module, "%.*s", (int)(strrchr(p->name, '.') - p->name), p->name);
-    if (is_whole(saved, p->name)) {
+    if (is_whole(peft, p->name)) {
       CKPT_TRY(add_copy(l, i, module, p->name + strlen(module), err));
       continue;
     }
-    CKPT_TRY(add_bias(l, config, i, module, err));
-    CKPT_TRY(is_adapted(&is_target, config, p, module, err));
-    if (is_target) CKPT_TRY(add_target(l, config, i, module, path, err));
+    CKPT_TRY(add_bias(l, peft, config, i, module, err));
+    CKPT_TRY(is_adapted(&is_target, peft, p, module, err));
+    if (is_target) CKPT_TRY(add_target(l, peft, i, module, err));
   }
   if (l->n_targets != 0) return CKPT_OK;
-  char *text = json_dumps(targets, JSON_ENCODE_ANY | JSON_COMPACT);
+  char *text = json_dumps(json_object_get(config, "target_modules"), JSON_ENCODE_ANY | JSON_COMPACT);
   const ckpt_status status =
-      ckpt_fail(err, CKPT_ENOTFOUND, path, NULL, "target_modules %.200s: no linear layer of %s is called so",
+      ckpt_fail(err, CKPT_ENOTFOUND, peft->path, NULL, "target_modules %.200s: no linear layer of %s is called so",
                 text == NULL ? "" : text, l->base->architecture);
   free(text);
   return status;
@@ -367,24 +316,30 @@ static ckpt_status complete(json_t *config, const ckpt_lora *l, const char *mode
              : ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "r and lora_alpha have to be numbers");
 }
 
+static ckpt_status add_modules(ckpt_lora *l, const json_t *config, const char *path, ckpt_error *err) {
+  ckpt_peft peft;
+  ckpt_status status = ckpt_peft_parse(&peft, l->config, path, err);
+  if (status == CKPT_OK) status = check_modules(&l->unties, l, &peft, err);
+  if (status == CKPT_OK && !l->unties) status = check_saved(l, &peft, json_object_get(config, "modules_to_save"), err);
+  if (status == CKPT_OK && !l->unties) status = add_all(l, &peft, config, err);
+  ckpt_peft_free(&peft);
+  return status;
+}
+
 static ckpt_status fill(ckpt_lora *l, json_t *config, const char *path, const char *model_path, ckpt_error *err) {
   CKPT_TRY(complete(config, l, model_path, err));
   CKPT_TRY(refuse(config, path, err));
-  CKPT_TRY(check_modules(&l->unties, l, config, path, err));
-  if (l->unties) return CKPT_OK;
-  CKPT_TRY(check_saved(l, json_object_get(config, "modules_to_save"), path, err));
-  CKPT_TRY(add_all(l, config, path, err));
-  const json_t *init = json_object_get(config, "init_lora_weights");
-  l->is_gaussian = json_is_string(init);
-  l->is_zero = !json_is_false(init);
-  l->dropout = json_number_value(json_object_get(config, "lora_dropout"));
-  if (!(l->dropout >= 0) || l->dropout >= 1)
-    return ckpt_fail(err, CKPT_EINVAL, path, NULL, "lora_dropout %g: it has to be from 0 on and below 1", l->dropout);
   char *text = json_dumps(config, JSON_INDENT(2) | JSON_SORT_KEYS);
   l->config = text == NULL ? NULL : ckpt_arena_printf(&l->arena, "%s\n", text);
   free(text);
   CKPT_TRY_ALLOC(l->config, err);
-  return CKPT_OK;
+  CKPT_TRY(add_modules(l, config, path, err));
+  const json_t *init = json_object_get(config, "init_lora_weights");
+  l->is_gaussian = json_is_string(init);
+  l->is_zero = !json_is_false(init);
+  l->dropout = json_number_value(json_object_get(config, "lora_dropout"));
+  if (l->unties || (l->dropout >= 0 && l->dropout < 1)) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EINVAL, path, NULL, "lora_dropout %g: it has to be from 0 on and below 1", l->dropout);
 }
 
 ckpt_status ckpt_lora_new(ckpt_lora **out, const char *path, const ckpt_model *model, const char *model_path,

@@ -162,6 +162,12 @@ ckpt_status ckpt_peft_read(ckpt_peft *out, const ckpt_index *adapter, ckpt_error
   return ckpt_fail_at(read_config(out, out->config, err), err, out->path, NULL);
 }
 
+ckpt_status ckpt_peft_parse(ckpt_peft *out, const char *text, const char *path, ckpt_error *err) {
+  *out = (ckpt_peft){.n_steps = CKPT_PATTERN_STEPS, .path = path};
+  CKPT_TRY(ckpt_config_parse(&out->config, text, strlen(text), path, err));
+  return ckpt_fail_at(read_config(out, out->config, err), err, path, NULL);
+}
+
 void ckpt_peft_free(ckpt_peft *peft) {
   for (size_t i = 0; i < peft->n_ranks; i++) ckpt_pattern_free(peft->ranks[i].pattern);
   for (size_t i = 0; i < peft->n_alphas; i++) ckpt_pattern_free(peft->alphas[i].pattern);
@@ -184,9 +190,14 @@ static ckpt_status find_value(const ckpt_peft_rule *rules, size_t n, const char 
   return CKPT_OK;
 }
 
+ckpt_status ckpt_peft_rank(double *rank, ckpt_peft *peft, const char *module, ckpt_error *err) {
+  *rank = peft->rank;
+  return ckpt_fail_at(find_value(peft->ranks, peft->n_ranks, module, rank, err), err, peft->path, NULL);
+}
+
 ckpt_status ckpt_peft_scale(ckpt_peft *peft, const char *module, uint64_t rank, double *scale, ckpt_error *err) {
-  double stated = peft->rank, alpha = peft->alpha;
-  CKPT_TRY(ckpt_fail_at(find_value(peft->ranks, peft->n_ranks, module, &stated, err), err, peft->path, NULL));
+  double stated, alpha = peft->alpha;
+  CKPT_TRY(ckpt_peft_rank(&stated, peft, module, err));
   CKPT_TRY(ckpt_fail_at(find_value(peft->alphas, peft->n_alphas, module, &alpha, err), err, peft->path, NULL));
   if (rank != 0 && stated != (double)rank)
     return ckpt_fail(err, CKPT_EFORMAT, peft->path, NULL, "module '%s' has rank %g here, its tensors have %llu", module,

@@ -23,9 +23,9 @@ typedef struct ckpt_peft_names {
   bool is_all;           /* which is all-linear */
 } ckpt_peft_names;
 
-/* Zero, then ckpt_peft_read; released with ckpt_peft_free. */
+/* Zero, then ckpt_peft_read or ckpt_peft_parse; released with ckpt_peft_free. */
 typedef struct ckpt_peft {
-  const char *path; /* of the config, for messages; borrowed from the index */
+  const char *path; /* of the config, for messages; borrowed */
   bool is_rslora, is_dora, is_transposed, has_bias;
   double rank, alpha;
   ckpt_peft_rule *ranks, *alphas; /* the first that matches wins */
@@ -37,11 +37,16 @@ typedef struct ckpt_peft {
 
 /* Reads the adapter's config. ENOTFOUND where there is none; EFORMAT, EUNSUPPORTED, ELIMIT with what is wrong in it. */
 ckpt_status ckpt_peft_read(ckpt_peft *out, const ckpt_index *adapter, ckpt_error *err);
+/* The same of a config's text; path is for messages, and borrowed. */
+ckpt_status ckpt_peft_parse(ckpt_peft *out, const char *text, const char *path, ckpt_error *err);
 void ckpt_peft_free(ckpt_peft *peft); /* as above */
 
 /* The config alone, unchecked; *path is that of its file, borrowed. Release it with ckpt_config_free. Fails as above.
  */
 ckpt_status ckpt_peft_config(ckpt_config **out, const char **path, const ckpt_index *adapter, ckpt_error *err);
+
+/* The rank that the config gives a module. ELIMIT: a pattern takes too many steps. */
+ckpt_status ckpt_peft_rank(double *rank, ckpt_peft *peft, const char *module, ckpt_error *err);
 
 /* What B x A of a module is multiplied with: alpha / rank, for rsLoRA alpha / sqrt(rank). rank is that of the stored
  * factors, 0 where there are none; EFORMAT where the config has another. */

@@ -39,6 +39,18 @@ TEST_F(Lora, KeysThatPeftDoesNotKnowAreRefused) {
   EXPECT_EQ(with(R"({"a_key_of_a_later_peft": null, "another": false, "peft_version": "0.99"})").code, 0);
 }
 
+// Names and expressions mean what they mean to a merge: what is excluded is no target, and no expression is cut.
+TEST_F(Lora, ModulesAreThoseOfAMerge) {
+  const std::string modules = ".*(q_proj|embed_tokens)|" + std::string(2000, 'x');
+  ASSERT_EQ(with(R"({"r": 2, "target_modules": ")" + modules + R"(", "exclude_modules": ["embed_tokens"]})").code, 0);
+  size_t n = 0;
+  for (const auto &[name, tensor] : tensors("run")) n += name.find(".q_proj.lora_A.weight") != std::string::npos;
+  EXPECT_EQ(n, 2u);
+  const Outcome done = with(R"({"r": 2, "target_modules": "q_proj(", "rank_pattern": {}})");
+  EXPECT_NE(done.code, 0);
+  EXPECT_NE(done.text.find("'q_proj('"), std::string::npos) << done.text;
+}
+
 TEST_F(Lora, TensorsThatTheConfigDoesNotTrainAreRefused) {
   fs::copy(data_folder + "lora-dora", at("given"));
   fs::permissions(at("given"), fs::perms::owner_all);
