@@ -48,6 +48,7 @@ void ckpt_plan_free(ckpt_plan *plan) {
   free(plan->outputs);
   free(plan->values);
   ckpt_index_free(plan->dialect);
+  ckpt_index_free(plan->apart);
   free(plan);
 }
 

@@ -120,6 +120,7 @@ typedef struct ckpt_plan_input {
 struct ckpt_plan {
   ckpt_arena arena;
   ckpt_index *dialect;     /* made of an input for its outputs (codec/dialect/), or NULL; owned */
+  ckpt_index *apart;       /* the same for outputs with the names of files, where the input joins tensors */
   ckpt_plan_input *inputs; /* each once */
   uint32_t n_inputs, input_capacity, last_input;
   ckpt_row *rows;

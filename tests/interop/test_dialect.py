@@ -70,9 +70,10 @@ def test_logits_come_back(folder):
         assert len(digests) == 1, (name, digests)
 
 
-def test_names_of_state_dicts_become_the_same_gguf(folder):
+def test_names_of_state_dicts_become_the_same_model(folder):
     """What a run saves since transformers 5: Mixtral's experts joined, the head of GPT-NeoX called otherwise. Both the
-    folder that such a save is, and a DCP save with the config of --like."""
+    folder that such a save is, and a DCP save with the config of --like: the same GGUF, and the folder that
+    save_pretrained writes."""
     n = 0
     for name, model in models():
         if name not in ("mixtral", "gpt-neox"):
@@ -89,6 +90,13 @@ def test_names_of_state_dicts_become_the_same_gguf(folder):
         for source, more in ((path, ()), (saved, ()), (dcp, ("--like", path))):
             ckpt("convert", source, "-o", source + ".gguf", *more)
             digests.add(ckpt("hash", source + ".gguf").split()[0])
+            ckpt("convert", source, "-o", source + "-files", *more)
+            assert ckpt("hash", source + "-files").split()[0] == ckpt("hash", path).split()[0], (name, source)
+            theirs = load_file(os.path.join(path, "model.safetensors"))
+            ours = load_file(os.path.join(source + "-files", "model.safetensors"))
+            assert set(ours) == set(theirs) and all(torch.equal(ours[key], theirs[key]) for key in theirs), (name, source)
+            assert torch.equal(logits(source + "-files"), logits(path)), (name, source)
+            ckpt("diff", source, *more, path)
         assert len(digests) == 1, (name, digests)
         n += 1
     assert n == 2

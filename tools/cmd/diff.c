@@ -304,6 +304,9 @@ static bool is_tied_copy(const ckpt_index *index, const ckpt_tensor *tensor) {
 
 /* Tensors that met by another of their names are equal, and their checkpoints have other digests. */
 static void note_digests(const ckpt_args *args, const ckpt_diff *diff) {
+  if (diff->a == diff->apart[0] || diff->b == diff->apart[1])
+    ckpt_report_note(args, "the digests of A and B differ: %s has the names of a state dict, %s those of files",
+                     diff->a == diff->apart[0] ? "A" : "B", diff->a == diff->apart[0] ? "B" : "A");
   const ckpt_diff_pair *first = NULL;
   size_t n = 0;
   for (size_t i = 0; i < diff->n && !diff->options.has_tolerance; i++) {

@@ -9,6 +9,7 @@
 #include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/text.h"
+#include "libckpt/codec/dialect/dialect.h"
 #include "libckpt/index/arch.h"
 #include "libckpt/index/overlap.h"
 #include "libckpt/recipe/records/files.h"
@@ -121,8 +122,16 @@ static ckpt_status check_output(const ckpt_args *args, const ckpt_index *index, 
 }
 
 /* Why the digest of this may not be that of the same model elsewhere. */
-static ckpt_status note_tie(ckpt_args *args, const ckpt_index *index, ckpt_error *err) {
+static ckpt_status note_names(ckpt_args *args, const ckpt_index *index, ckpt_error *err) {
   const char *note;
+  ckpt_index *apart;
+  CKPT_TRY(ckpt_dialect_apart(&apart, index, err));
+  if (apart != NULL)
+    ckpt_report_note(args,
+                     "%s: names are those of a state dict: a folder of this model has others, and another digest (ckpt "
+                     "convert writes one)",
+                     index->path);
+  ckpt_index_free(apart);
   CKPT_TRY(ckpt_arch_unstated_tie(index, index->architecture, &args->arena, &note, err));
   if (note != NULL) ckpt_report_note(args, "%s: %s (--like MODEL)", index->path, note);
   return CKPT_OK;
@@ -133,7 +142,7 @@ static ckpt_status hash_input(hashed *out, ckpt_args *args, uint32_t number, ckp
   out->path = args->inputs[number];
   ckpt_status status = ckpt_input_open(&input, args, number, err);
   if (status == CKPT_OK) ckpt_input_print_notes(args, &input);
-  if (status == CKPT_OK) status = note_tie(args, input.index, err);
+  if (status == CKPT_OK) status = note_names(args, input.index, err);
   if (status == CKPT_OK) status = check_output(args, input.index, err);
   if (status == CKPT_OK) status = hash_index(out, args, input.index, err);
   ckpt_input_close(&input);
@@ -254,7 +263,7 @@ static ckpt_status check_one(checked *out, ckpt_args *args, const ckpt_listed *l
     out->actual = h.manifest->digest;
     out->is_read = true;
     out->is_equal = memcmp(&out->actual, &out->expected, sizeof out->actual) == 0;
-    if (!out->is_equal) status = note_tie(args, index, &error);
+    if (!out->is_equal) status = note_names(args, index, &error);
   }
   ckpt_manifest_free(h.manifest);
   ckpt_input_close(&input);

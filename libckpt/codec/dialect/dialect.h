@@ -66,6 +66,11 @@ ckpt_status ckpt_dialect_as_read(ckpt_expr ***out, uint64_t *n, ckpt_plan *plan,
                                  const char *name, const ckpt_index *from, const ckpt_tensor *tensor, ckpt_expr *expr,
                                  ckpt_error *err);
 
+/* The model under the names that its files have, where its tensors are those of a state dict that joins what these have
+ * apart: each part is derived, all else is as it was. *out, which borrows `from`, is NULL where nothing is joined,
+ * where something does not come apart, or where a part is there, too. ENOMEM. */
+ckpt_status ckpt_dialect_apart(ckpt_index **out, const ckpt_index *from, ckpt_error *err);
+
 /* Sets misfit and misfit_tensor of an index with GGUF's names, finished or not: why it fits no row of its family, or
  * NULL. Opening does this. */
 void ckpt_dialect_find_misfit(ckpt_index *index);

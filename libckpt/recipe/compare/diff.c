@@ -106,6 +106,8 @@ static ckpt_status pair_all(ckpt_diff *d, ckpt_error *err) {
     CKPT_TRY(ckpt_index_is_quantized(d->a, &d->is_quantized_a, err));
     CKPT_TRY(ckpt_index_is_quantized(d->b, &d->is_quantized_b, err));
   }
+  d->pairs = calloc((size_t)d->a->n_tensors + d->b->n_tensors + 1, sizeof *d->pairs);
+  CKPT_TRY_ALLOC(d->pairs, err);
   for (uint32_t i = 0; i < d->a->n_tensors; i++) {
     const ckpt_tensor *a = &d->a->tensors[d->a->by_name[i]];
     if (!ckpt_role_included(d->options.include, (ckpt_role)a->role, &known)) continue;
@@ -139,20 +141,37 @@ static ckpt_status speak_as_files(ckpt_diff *d, ckpt_error *err) {
   return CKPT_OK;
 }
 
+/* Whether an index has parts of what another joins. */
+static bool has_parts(const ckpt_index *index, const ckpt_index *joined, const ckpt_index *apart) {
+  for (uint32_t i = 0; apart != NULL && i < apart->n_tensors; i++) {
+    const char *name = apart->tensors[i].name;
+    if (ckpt_index_find(joined, name) == NULL && ckpt_index_find(index, name) != NULL) return true;
+  }
+  return false;
+}
+
+/* A state dict that joins what the other side has apart is compared under the names of files. */
+static ckpt_status speak_apart(ckpt_diff *d, ckpt_error *err) {
+  const ckpt_index *a = d->a, *b = d->b;
+  if (d->is_requantized) return CKPT_OK;
+  CKPT_TRY(ckpt_dialect_apart(&d->apart[0], a, err));
+  CKPT_TRY(ckpt_dialect_apart(&d->apart[1], b, err));
+  if (has_parts(b, a, d->apart[0])) d->a = d->apart[0];
+  if (has_parts(a, b, d->apart[1])) d->b = d->apart[1];
+  return CKPT_OK;
+}
+
 ckpt_status ckpt_diff_new(ckpt_diff **out, const ckpt_index *a, const ckpt_index *b, const ckpt_diff_options *options,
                           ckpt_error *err) {
   ckpt_diff *diff = calloc(1, sizeof *diff);
-  if (diff != NULL) diff->pairs = calloc((size_t)a->n_tensors + b->n_tensors + 1, sizeof *diff->pairs);
-  if (diff == NULL || diff->pairs == NULL) {
-    ckpt_diff_free(diff);
-    return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
-  }
+  CKPT_TRY_ALLOC(diff, err);
   ckpt_arena_init(&diff->arena, UINT64_MAX);
   diff->options = *options;
   diff->a = a;
   diff->b = b;
   if (options->include == NULL) diff->options.include = "model";
   ckpt_status status = speak_as_files(diff, err);
+  if (status == CKPT_OK) status = speak_apart(diff, err);
   if (status == CKPT_OK) status = pair_all(diff, err);
   if (status == CKPT_OK)
     *out = diff;
@@ -242,6 +261,7 @@ void ckpt_diff_free(ckpt_diff *diff) {
   if (diff == NULL) return;
   ckpt_arena_free(&diff->arena);
   ckpt_index_free(diff->own);
+  for (int side = 0; side < 2; side++) ckpt_index_free(diff->apart[side]);
   free(diff->pairs);
   free(diff);
 }

@@ -34,7 +34,8 @@ typedef struct ckpt_diff_pair {
 /* In byte order of names; freed with ckpt_diff_free. */
 typedef struct ckpt_diff {
   const ckpt_index *a, *b;
-  ckpt_index *own; /* a in GGUF's dialect, made for requantizing; NULL */
+  ckpt_index *own;      /* a in GGUF's dialect, made for requantizing; NULL */
+  ckpt_index *apart[2]; /* the side that joins tensors, with those that the other has; NULL */
   ckpt_diff_options options;
   bool is_quantized_a, is_quantized_b;
   bool is_requantized; /* a is quantized as b was, and both count axes as presets do */

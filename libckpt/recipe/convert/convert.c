@@ -18,6 +18,7 @@
 #include "libckpt/index/arch.h"
 #include "libckpt/index/masters.h"
 #include "libckpt/recipe/adapter/forms.h"
+#include "libckpt/recipe/convert/form.h"
 #include "libckpt/recipe/convert/graph.h"
 #include "libckpt/recipe/convert/metadata.h"
 #include "libckpt/recipe/convert/training.h"
@@ -289,6 +290,8 @@ static ckpt_status add_rows(ckpt_plan *plan, uint32_t sink, const ckpt_index *fr
   ckpt_status status = ckpt_selection_finish(selection, err);
   if (status == CKPT_ENOTFOUND && from == plan->dialect)
     status = ckpt_advise(status, err, "names here are those of the output's dialect, as in blk.0.attn_q.weight");
+  if (status == CKPT_ENOTFOUND && from == plan->apart)
+    status = ckpt_advise(status, err, "names here are those that save_pretrained writes");
   return ckpt_fail_at(status, err, from->path, NULL);
 }
 
@@ -495,15 +498,10 @@ static ckpt_status check_shard_size(const ckpt_plan *plan, const ckpt_convert_re
       "%output=FOLDER/");
 }
 
-/* The pre-tokenizer that the dialect of outputs in GGUF has. */
-static const char *pre_of(const ckpt_convert_request *request) {
-  return ckpt_format_text_of(&request->targets[0].values, "pre");
-}
-
 static ckpt_status check_outputs(const ckpt_plan *plan, const ckpt_convert_request *request, ckpt_error *err) {
   const char *path = request->targets[0].path;
   const bool is_adapter = ckpt_adapter_kind_of(request->from) != CKPT_ADAPTER_NONE;
-  if (pre_of(request) != NULL && (plan->dialect == NULL || is_adapter))
+  if (ckpt_form_pre(request) != NULL && (plan->dialect == NULL || is_adapter))
     return ckpt_fail_option(err, CKPT_EINVAL, path, "pre", "no output is made into another dialect");
   for (uint32_t i = 0; i < request->n_targets; i++) CKPT_TRY(check_values(plan, &request->targets[i], err));
   return check_shard_size(plan, request, err);
@@ -517,62 +515,6 @@ static bool has_editable(const ckpt_convert_request *request) {
     if (to != NULL && to->caps.typed_metadata) return true;
   }
   return false;
-}
-
-/* A folder's config says what the model is, and a GGUF file that is not what it says has none. */
-static ckpt_status refuse_misfit(const ckpt_convert_request *request, const ckpt_format *to, ckpt_error *err) {
-  const ckpt_index *from = request->from;
-  if (from->misfit == NULL || !to->caps.side_files || from->is_stored || request->keeps_names || request->like != NULL)
-    return CKPT_OK;
-  return ckpt_advise(ckpt_fail(err, CKPT_EUNSUPPORTED, from->path, from->misfit_tensor, "%s", from->misfit), err,
-                     "%names=stored writes its tensors as they are called, without a config.json");
-}
-
-/* What an output is made from: the input, or its GGUF dialect where it is to be a GGUF model and is none yet. */
-static ckpt_status choose_from(const ckpt_index **from, ckpt_plan *plan, const ckpt_convert_request *request,
-                               const ckpt_format *to, ckpt_error *err) {
-  const ckpt_dialect_options options = {.like = request->like, .pre = pre_of(request)};
-  *from = request->from;
-  if (!to->caps.dialect || request->from->is_stored || request->keeps_names) return CKPT_OK;
-  if (ckpt_caps_of(request->from).dialect) {
-    *from = ckpt_index_as_stored(request->from);
-    return CKPT_OK;
-  }
-  if (plan->dialect == NULL) {
-    CKPT_TRY(ckpt_dialect_to_gguf(&plan->dialect, request->from, &options, err));
-    CKPT_TRY(ckpt_plan_add_equal_ties(plan, request->from, err)); /* GGUF has one of them */
-  }
-  *from = plan->dialect;
-  return CKPT_OK;
-}
-
-/* An adapter goes into a folder as PEFT has it, and into GGUF as llama.cpp has it: by the family of its base, which is
- * the model of --like, or the one that it names. */
-static ckpt_status choose_form(const ckpt_index **from, ckpt_plan *plan, const ckpt_convert_request *request,
-                               const ckpt_format *to, ckpt_error *err) {
-  const ckpt_adapter_kind kind = ckpt_adapter_kind_of(request->from);
-  const bool is_other = kind == CKPT_ADAPTER_PEFT ? to->caps.dialect : kind == CKPT_ADAPTER_GGUF && to->caps.side_files;
-  if (!is_other || request->from->is_stored || request->keeps_names)
-    return kind == CKPT_ADAPTER_NONE ? choose_from(from, plan, request, to, err) : CKPT_OK;
-  const ckpt_index *base = request->like;
-  const char *name;
-  ckpt_index *opened = NULL;
-  ckpt_status status = CKPT_OK;
-  if (plan->dialect == NULL) {
-    if (base == NULL) CKPT_TRY(ckpt_adapter_open_base(&opened, &name, request->from, &plan->arena, err));
-    if (opened != NULL) base = opened;
-    if (kind == CKPT_ADAPTER_GGUF)
-      status = ckpt_adapter_from_gguf(&plan->dialect, request->from, base, err);
-    else if (base != NULL)
-      status = ckpt_adapter_to_gguf(&plan->dialect, request->from, base, err);
-    else
-      status = ckpt_advise(ckpt_fail(err, CKPT_ENOTFOUND, request->from->path, NULL,
-                                     "names no base (base_model_name_or_path), whose family GGUF names tensors by"),
-                           err, "%like=BASE");
-    ckpt_index_free(opened);
-  }
-  if (status == CKPT_OK) *from = plan->dialect;
-  return status;
 }
 
 typedef struct modules {
@@ -598,20 +540,6 @@ static ckpt_status check_modules(ckpt_output *output, const ckpt_convert_request
   if (!output->format->caps.side_files || ckpt_index_side_file(output->described, "modules.json") == NULL)
     return CKPT_OK;
   return ckpt_modules_open(of, NULL, take_module, &m, err);
-}
-
-/* What the other form could not hold is a loss, but for doubts, and for an adapter's notes, which are remarks. */
-static ckpt_status tell_notes(ckpt_output *output, const ckpt_index *dialect, bool is_adapter, ckpt_error *err) {
-  for (uint32_t i = 0; i < dialect->n_notes; i++) {
-    const ckpt_note *note = &dialect->notes[i];
-    if (!is_adapter && note->kind != CKPT_NOTE_DOUBT) {
-      CKPT_TRY(ckpt_losses_add(&output->losses, err, "%s", note->text));
-      continue;
-    }
-    CKPT_TRY(ckpt_index_note(output->described, false, err, "%s", note->text));
-    CKPT_TRY(ckpt_index_note_is(output->described, note->kind, NULL, err));
-  }
-  return CKPT_OK;
 }
 
 /* A dtype that config.json cannot name is for files alone. */
@@ -661,13 +589,14 @@ static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *reque
   ckpt_status status;
   const ckpt_index *from = request->from;
   const bool is_adapter = ckpt_adapter_kind_of(from) != CKPT_ADAPTER_NONE;
-  CKPT_TRY(choose_form(&from, plan, request, output->format, err));
-  CKPT_TRY(refuse_misfit(request, output->format, err));
-  if (from == request->from)
+  CKPT_TRY(ckpt_form_choose(&from, plan, request, output->format, err));
+  CKPT_TRY(ckpt_form_refuse_misfit(request, output->format, err));
+  const ckpt_index *named = from == plan->apart ? from : request->from; /* that has the ties of the output's names */
+  if (from == named)
     CKPT_TRY(carry(plan, sink, request, err));
   else
     CKPT_TRY(ckpt_plan_carry(plan, sink, from, err));
-  if (from == plan->dialect) CKPT_TRY(tell_notes(output, from, is_adapter, err));
+  if (from == plan->dialect) CKPT_TRY(ckpt_form_tell_notes(output, from, is_adapter, err));
   if (request->from->stored_form != NULL && request->like == NULL && output->format->caps.side_files)
     CKPT_TRY(ckpt_dialect_hf_files(output->described, request->from, &output->losses, err));
   CKPT_TRY(choose_training(output, request, target->world, err));
@@ -697,7 +626,7 @@ static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *reque
     CKPT_TRY_GOTO(ckpt_training_rows(plan, sink, request->from, err));
     count_parameters(&t, output->described);
   }
-  if (options->n_casts != 0) CKPT_TRY_GOTO(refuse_untying(output, request->from, err));
+  if (options->n_casts != 0) CKPT_TRY_GOTO(refuse_untying(output, named, err));
   const ckpt_dtype most = most_written(&t);
   output->options.dtype_written = is_quantized ? NULL : config_dtype(most);
   if (t.is_cast[most]) CKPT_TRY_GOTO(check_nameable(output, most, target->path, err));
@@ -712,7 +641,7 @@ static ckpt_status add_target(ckpt_plan *plan, const ckpt_convert_request *reque
     const bool holds_all = from != plan->dialect && !output->format->caps.graph;
     status =
         say_left_out(output, request->from, ckpt_convert_include(options, output->format), holds_all, &left_out, err);
-    if (status == CKPT_OK) status = say_tied(output, request->from, err);
+    if (status == CKPT_OK) status = say_tied(output, named, err);
   }
 done:
   ckpt_selection_free(selection);
