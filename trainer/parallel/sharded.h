@@ -33,6 +33,7 @@ typedef struct ckpt_sharded {
   ckpt_device *device;         /* borrowed; the buffers are its memory, 64-byte aligned, owned */
   uint32_t stage;
   bool has_units;
+  bool begins;                 /* the flat gradients hold nothing that counts */
   float *weights, *gradients;  /* flat */
   float *exp_avg, *exp_avg_sq; /* n_local elements */
   float *summed;               /* stages 2 and 3: gradients of the shards, n_local */
@@ -88,8 +89,15 @@ void ckpt_sharded_stop(ckpt_sharded *sharded);
 ckpt_status ckpt_sharded_to_host(const ckpt_sharded *sharded, ckpt_error *err);
 ckpt_status ckpt_sharded_to_device(const ckpt_sharded *sharded, ckpt_error *err); /* as above */
 
-/* Before a step's first batch: gradients become zero, weights are whole. */
+/* Before a step's first batch: gradients begin anew, weights are whole. */
 ckpt_status ckpt_sharded_begin(ckpt_sharded *sharded, ckpt_error *err);
+
+/* Whether the flat gradients hold nothing that counts: what comes next sets them (begins_gradients of a batch). True
+ * once. */
+bool ckpt_sharded_take_beginning(ckpt_sharded *sharded);
+
+/* Makes them zeros, if so. */
+void ckpt_sharded_clear(ckpt_sharded *sharded);
 
 /* After each batch of a step. */
 ckpt_status ckpt_sharded_reduce(ckpt_sharded *sharded, bool is_last, ckpt_error *err);
