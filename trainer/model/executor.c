@@ -9,7 +9,10 @@
 #include "libckpt/base/error.h"
 #include "trainer/model/memory_plan.h"
 
-enum { LOSS_ROWS = 256 };
+enum {
+  LOSS_ROWS = 256,
+  TRAINED_LOSS_ROWS = 512
+}; /* the second where the weight's gradient is read and written with each chunk */
 
 struct ckpt_executor {
   ckpt_arena records; /* of the plan */
@@ -47,7 +50,9 @@ static ckpt_status make_limits(ckpt_tape_limits *out, const ckpt_model *model, c
   if (!ckpt_mul_u64(rows, length, &out->n_tokens) || out->n_tokens > INT32_MAX)
     return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL,
                      "a batch of %" PRIu64 " rows of %" PRIu64 " tokens (at most %d tokens)", rows, length, INT32_MAX);
-  const uint64_t loss_rows = options->loss_rows == 0 ? LOSS_ROWS : options->loss_rows;
+  const uint64_t loss_rows = options->loss_rows != 0 ? options->loss_rows
+                             : options->has_backward ? TRAINED_LOSS_ROWS
+                                                     : LOSS_ROWS;
   out->loss_rows = loss_rows < out->n_tokens ? loss_rows : out->n_tokens;
   return CKPT_OK;
 }
