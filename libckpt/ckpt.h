@@ -170,11 +170,11 @@ typedef struct ckpt_tensor {
   uint64_t n_bytes;           /* row-major size, n_elements in blocks of the dtype */
   const ckpt_extent *extents; /* where the bytes are, or those that it is computed from; see ckpt_tensor_extents */
   uint32_t n_extents;
-  uint32_t storage;                  /* equal for tensors that share memory; 0 means its own */
-  uint8_t rank;                      /* 0..CKPT_MAX_RANK */
-  uint8_t dtype;                     /* ckpt_dtype */
-  uint8_t role;                      /* ckpt_role */
-  struct ckpt_tensor_record *record; /* what the library keeps of it beside; NULL of one that is in no index */
+  uint32_t storage;                    /* equal for tensors that share memory; 0 means its own */
+  uint8_t rank;                        /* 0..CKPT_MAX_RANK */
+  uint8_t dtype;                       /* ckpt_dtype */
+  uint8_t role;                        /* ckpt_role */
+  struct ckpt_tensor_details *details; /* what the library keeps of it beside; NULL of one that is in no index */
 } ckpt_tensor;
 
 /* Allocates large memory: an index, or a run's tiles. Several threads may call both functions at once.

@@ -29,7 +29,7 @@ static ckpt_status remove_key(ckpt_index *index, const char *key, ckpt_error *er
 }
 
 /* The part of the file that is read by it would be elsewhere. */
-static ckpt_status check_alignment(const ckpt_value *typed, const char *value, ckpt_error *err) {
+static ckpt_status check_alignment(const ckpt_typed_value *typed, const char *value, ckpt_error *err) {
   enum { MIN = 8, MAX = CKPT_GGUF_MAX_ALIGNMENT };
   uint32_t n = 0;
   bool is_number = typed != NULL && typed->type == CKPT_GGUF_U32 && ckpt_gguf_value_u32(typed, &n);
@@ -40,7 +40,7 @@ static ckpt_status check_alignment(const ckpt_value *typed, const char *value, c
 
 static ckpt_status set_key(ckpt_index *index, const char *rule, ckpt_error *err) {
   const char *equals = strchr(rule, '='), *text;
-  const ckpt_value *typed;
+  const ckpt_typed_value *typed;
   const size_t n_key = equals == NULL ? 0 : (size_t)(equals - rule);
   if (ckpt_utf8_length(rule, strlen(rule)) != strlen(rule))
     return ckpt_fail_option(err, CKPT_EINVAL, NULL, "set", "'%.100s' is not UTF-8", rule);

@@ -63,37 +63,37 @@ static uint32_t *list_renamed(const ckpt_index *from) {
   const ckpt_index *stored = from->stored_form;
   uint32_t *names = stored == NULL ? NULL : calloc((size_t)stored->n_tensors + 1, sizeof *names);
   for (uint32_t i = 0; names != NULL && i < from->n_tensors; i++) {
-    const ckpt_derivation *derived = from->tensors[i].record->derived;
+    const ckpt_derivation *derived = from->tensors[i].details->derived;
     if (derived != NULL && derived->is_renamed) names[derived->operands[0].tensor - stored->tensors] = i + 1;
   }
   return names;
 }
 
-static bool is_of(const ckpt_index *index, const ckpt_expr *leaf) {
-  return leaf->index == index && leaf->tensor >= index->tensors && leaf->tensor < index->tensors + index->n_tensors;
+static bool is_of(const ckpt_index *index, const ckpt_expr *expr) {
+  return expr->index == index && expr->tensor >= index->tensors && expr->tensor < index->tensors + index->n_tensors;
 }
 
-/* The base's tensor that a merged model has unchanged, where a leaf reads that; else NULL. */
-static const ckpt_tensor *unchanged(const ckpt_convert_request *request, const ckpt_expr *leaf) {
-  if (request->adapters == NULL || !is_of(request->from, leaf)) return NULL;
-  const ckpt_tensor *tensor = ckpt_index_find(ckpt_adapters_base(request->adapters), leaf->tensor->name);
+/* The base's tensor that a merged model has unchanged, where an expression reads that; else NULL. */
+static const ckpt_tensor *unchanged(const ckpt_convert_request *request, const ckpt_expr *expr) {
+  if (request->adapters == NULL || !is_of(request->from, expr)) return NULL;
+  const ckpt_tensor *tensor = ckpt_index_find(ckpt_adapters_base(request->adapters), expr->tensor->name);
   return tensor == NULL || ckpt_adapters_change(request->adapters, tensor) ? NULL : tensor;
 }
 
-/* The number of the tensor of the input that a leaf reads, all of it and as it is. */
+/* The number of the tensor of the input that an expression reads, all of it and as it is. */
 static bool number_of(uint32_t *out, const ckpt_convert_request *request, const ckpt_index *from, const uint32_t *names,
-                      const ckpt_expr *leaf) {
-  const ckpt_tensor *of_base = unchanged(request, leaf);
+                      const ckpt_expr *expr) {
+  const ckpt_tensor *of_base = unchanged(request, expr);
   if (of_base != NULL && from == ckpt_adapters_base(request->adapters)) {
     *out = (uint32_t)(of_base - from->tensors);
     return true;
   }
-  if (is_of(from, leaf)) {
-    *out = (uint32_t)(leaf->tensor - from->tensors);
+  if (is_of(from, expr)) {
+    *out = (uint32_t)(expr->tensor - from->tensors);
     return true;
   }
-  if (names == NULL || !is_of(from->stored_form, leaf)) return false; /* another's, or a stored copy */
-  const uint32_t number = names[leaf->tensor - from->stored_form->tensors];
+  if (names == NULL || !is_of(from->stored_form, expr)) return false; /* another's, or a stored copy */
+  const uint32_t number = names[expr->tensor - from->stored_form->tensors];
   *out = number - 1;
   return number != 0;
 }
@@ -112,15 +112,15 @@ static ckpt_status find_rows(uint32_t **out, const ckpt_plan *plan, const ckpt_c
   }
   for (uint32_t i = 0; i < plan->n_outputs; i++)
     for (uint32_t k = 0; k < plan->outputs[i].described->n_tensors; k++)
-      if (plan->outputs[i].described->tensors[k].record->origin < plan->n_rows)
-        is_described[plan->outputs[i].described->tensors[k].record->origin] = true;
+      if (plan->outputs[i].described->tensors[k].details->origin < plan->n_rows)
+        is_described[plan->outputs[i].described->tensors[k].details->origin] = true;
   for (uint32_t i = 0; i < plan->n_rows; i++) {
     const ckpt_row *row = &plan->rows[i];
-    const ckpt_expr *leaf = row->expr;
-    while (leaf->op->is_check) leaf = leaf->args[0];
+    const ckpt_expr *expr = row->expr;
+    while (expr->op->is_check) expr = expr->args[0];
     bool is_dropped = row->sink < plan->n_outputs && !is_described[i];
     uint32_t number;
-    bool is_own = ckpt_expr_tensor(leaf) != NULL && number_of(&number, request, from, names, leaf);
+    bool is_own = ckpt_expr_tensor(expr) != NULL && number_of(&number, request, from, names, expr);
     if (is_own && !is_dropped && row->sink != CKPT_VALUE_SINK) rows[number] = i + 1;
   }
   free(is_described);
@@ -139,7 +139,7 @@ static ckpt_status read_with_update(ckpt_expr **expr, ckpt_plan *plan, const ckp
                                     const ckpt_tensor *tensor, ckpt_error *err) {
   if (request->adapters == NULL) return CKPT_OK;
   const ckpt_tensor *merged = ckpt_index_find(request->from, tensor->name);
-  const ckpt_derivation *derived = merged == NULL ? NULL : merged->record->derived;
+  const ckpt_derivation *derived = merged == NULL ? NULL : merged->details->derived;
   return derived == NULL ? CKPT_OK : ckpt_expr_unchanged_in(expr, &plan->arena, *expr, derived->expr, err);
 }
 
@@ -432,7 +432,7 @@ static void print_output(ckpt_stream *out, const ckpt_plan *plan, const ckpt_con
     print_text(out, ",\"from\":", source == NULL ? NULL : ckpt_dtype_name((ckpt_dtype)source->dtype));
     print_text(out, ",\"to\":", ckpt_dtype_name((ckpt_dtype)row->tensor->dtype));
     if (target->preset != NULL) {
-      const uint32_t like = row->tensor->record->like; /* of what it was made from: the input, or its dialect */
+      const uint32_t like = row->tensor->details->like; /* of what it was made from: the input, or its dialect */
       const ckpt_quantize_told told = ckpt_quantize_tell(output->quantized, output->described->objects_of, like - 1);
       print_decision(out, &told);
     }

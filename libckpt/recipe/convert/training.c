@@ -45,7 +45,7 @@ typedef struct trainer {
 } trainer;
 
 static ckpt_row *row_of(const trainer *t, uint32_t number) {
-  return &t->plan->rows[t->described->tensors[number].record->origin];
+  return &t->plan->rows[t->described->tensors[number].details->origin];
 }
 
 /* ---- parameters and their states --------------------------------------------------------------------------------- */
@@ -103,7 +103,7 @@ static bool is_trained(const trainer *t, uint32_t i) {
 /* ---- masters ----------------------------------------------------------------------------------------------------- */
 
 /* The tensor of the input that a row is; NULL: it is made of some. */
-static const ckpt_tensor *leaf_of(const trainer *t, uint32_t number) {
+static const ckpt_tensor *input_of(const trainer *t, uint32_t number) {
   const ckpt_expr *expr = row_of(t, number)->expr;
   return expr->index == t->from ? ckpt_expr_tensor(expr) : NULL;
 }
@@ -154,13 +154,13 @@ static ckpt_expr *before_cast(const trainer *t, ckpt_expr *expr) {
 
 /* Gives a trained parameter a master. Where both are one, so are their rows, of which formats write one. */
 static ckpt_status settle(trainer *t, uint32_t i, ckpt_error *err) {
-  const ckpt_tensor *parameter = &t->described->tensors[i], *leaf = leaf_of(t, i);
-  const ckpt_tensor *stored = leaf == NULL ? NULL : ckpt_stored_copy(t->from, leaf);
+  const ckpt_tensor *parameter = &t->described->tensors[i], *input = input_of(t, i);
+  const ckpt_tensor *stored = input == NULL ? NULL : ckpt_stored_copy(t->from, input);
   const bool is_alone = is_master_alone(t->output); /* the master is all that the parameter has */
   ckpt_expr *expr = row_of(t, i)->expr;
   t->is_bf16 = t->is_bf16 || (stored == NULL ? parameter : stored)->dtype == CKPT_BF16;
   if (t->of[i].master != NO_TENSOR) {
-    const ckpt_tensor *master = leaf_of(t, t->of[i].master), *own = stored == NULL ? leaf : stored;
+    const ckpt_tensor *master = input_of(t, t->of[i].master), *own = stored == NULL ? input : stored;
     const bool is_read = own != NULL && master != NULL, is_one = is_read && ckpt_tensor_same_place(own, master);
     if (is_alone && is_read && !is_one) {
       t->n_own++;
@@ -270,7 +270,7 @@ static ckpt_status read_value(const trainer *t, const ckpt_tensor *stored, doubl
 }
 
 static ckpt_status take_step(const trainer *t, uint32_t i, double *steps, ckpt_error *err) {
-  const ckpt_tensor *state = &t->described->tensors[i], *stored = leaf_of(t, i);
+  const ckpt_tensor *state = &t->described->tensors[i], *stored = input_of(t, i);
   const int64_t number = parameter_of(t, state);
   double step = 0;
   if (number < 0 || t->of[number].group == 0) return CKPT_OK; /* of nothing that is trained */
@@ -326,7 +326,7 @@ static const char *kind_of(const ckpt_tensor *state) {
 
 /* Compares a state with the first of its kind in its group, or makes it the first. */
 static ckpt_status compare_value(const trainer *t, uint32_t i, uint32_t *first, uint32_t n_kinds, ckpt_error *err) {
-  const ckpt_tensor *state = &t->described->tensors[i], *stored = leaf_of(t, i);
+  const ckpt_tensor *state = &t->described->tensors[i], *stored = input_of(t, i);
   const char *file = stored == NULL ? t->from->path : ckpt_index_file_of(t->from, stored);
   uint32_t k = 0;
   double value, wanted;
@@ -338,7 +338,7 @@ static ckpt_status compare_value(const trainer *t, uint32_t i, uint32_t *first, 
         ckpt_fail(err, CKPT_EUNSUPPORTED, file, state->name, "one value of a group, and not as it is stored"), err,
         "%include=no-optimizer goes on without");
   if (first[k] == 0) first[k] = i + 1;
-  const ckpt_tensor *like = leaf_of(t, first[k] - 1);
+  const ckpt_tensor *like = input_of(t, first[k] - 1);
   if (ckpt_tensor_same_place(stored, like)) return CKPT_OK;
   CKPT_TRY(ckpt_fail_at(read_value(t, stored, &value, err), err, file, state->name));
   CKPT_TRY(ckpt_fail_at(read_value(t, like, &wanted, err), err, file, state->name));
