@@ -203,9 +203,9 @@ def spelling(path, text, code):
 
 
 def options(path, text, code):
-    """The library's messages name fields; the tool adds the option."""
+    """The library's messages name fields (%output=FILE); the tool adds the option, unless a whole command is named."""
     if path.startswith(("libckpt/", "formats/")) and path.endswith((".c", ".h")):
-        for match in re.finditer(r'"[^"\n]*--[a-z]', text):
+        for match in re.finditer(r'"(?:[^"\n]*--[a-z]|(?![^"\n]*\bckpt [a-z])[^"\n]*-o [A-Z])', text):
             yield line_of(text, match.start()), "a message of the library names an option of the tool"
 
 

@@ -58,6 +58,7 @@ CASES = [
     (lint.spelling, "libckpt/a.c", "x" * 120 + "\n", []),
     (lint.spelling, "libckpt/a.c", 'f("/tmp/x");\nf("a/tmp/x");\n// see /home/me/x\n// ./work/x\n', [1, 3]),
     (lint.options, "libckpt/a.c", '// "--a"\nf("use --a");\nf("a -- b", "--");\n', [1, 2]),
+    (lint.options, "libckpt/a.c", 'f("a file (-o NAME)");\nf("ckpt hash -o FILE writes one");\n', [1]),
     (lint.options, "tools/a.c", 'f("use --a");\n', []),
     (lint.spelling, "libckpt/a.h", "typedef unsigned my_size_t;\ntypedef struct a {\n  size_t b;\n} a_t;\nuint8_t c;\n", [1, 4]),
 ]

@@ -10,8 +10,9 @@
 /* Keys that follow from how a file is written, or without which none is read. */
 static ckpt_status check_key(const char *option, const char *key, ckpt_error *err) {
   if (ckpt_gguf_is_part_key(key))
-    return ckpt_fail_option(err, CKPT_EINVAL, NULL, option,
-                            "'%.100s' says how a model is cut into files (ckpt split, ckpt join)", key);
+    return ckpt_advise(
+        ckpt_fail_option(err, CKPT_EINVAL, NULL, option, "'%.100s' says how a model is cut into files", key), err,
+        "ckpt split, ckpt join");
   return CKPT_OK;
 }
 
@@ -21,8 +22,8 @@ static ckpt_status remove_key(ckpt_index *index, const char *key, ckpt_error *er
     return ckpt_fail_option(err, CKPT_EINVAL, NULL, "remove", "'%s': no reader takes a model without it", key);
   ckpt_meta *meta = ckpt_index_meta(index, key);
   if (meta == NULL)
-    return ckpt_fail_option(err, CKPT_ENOTFOUND, NULL, "remove",
-                            "'%.100s': there is no such key (ckpt inspect lists them)", key);
+    return ckpt_advise(ckpt_fail_option(err, CKPT_ENOTFOUND, NULL, "remove", "'%.100s': there is no such key", key),
+                       err, "ckpt inspect lists them");
   index->n_metadata--;
   memmove(meta, meta + 1, (size_t)(index->metadata + index->n_metadata - meta) * sizeof *meta);
   return CKPT_OK;

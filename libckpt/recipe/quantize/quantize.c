@@ -370,8 +370,8 @@ ckpt_status ckpt_quantize_decide(ckpt_plan *plan, uint32_t sink, const ckpt_inde
   *decisions = (ckpt_quantize_decisions){.preset = preset};
   uint32_t n_entries = 0;
   if ((output->format->caps.dtypes & CKPT_BLOCK_DTYPES) == 0)
-    return ckpt_fail(err, CKPT_EINVAL, output->path, NULL, "%s holds no block types (-o NAME.gguf)",
-                     output->format->name);
+    return ckpt_advise(ckpt_fail(err, CKPT_EINVAL, output->path, NULL, "%s holds no block types", output->format->name),
+                       err, "%output=NAME.gguf");
   if (options->imatrix != NULL) {
     CKPT_TRY(ckpt_imatrix_check(options->imatrix, err));
     CKPT_TRY(ckpt_imatrix_fits(options->imatrix, from, &n_entries, err));
