@@ -140,7 +140,7 @@ struct ckpt_index {
   uint32_t min_ranks; /* as ckpt_info */
   ckpt_parallel parallel;
   const char *part;     /* text: it holds one rank's part of tensors; names one with both shapes; or NULL */
-  const char *tag;      /* of the DeepSpeed save; or NULL */
+  const char *tag;      /* name of this save in its folder, where that can have several; or NULL */
   ckpt_tensor *tensors; /* in the order they were added: source order */
   uint32_t n_tensors, capacity;
   uint32_t *by_name;        /* n_tensors numbers in byte order of names; NULL before finish */

@@ -42,6 +42,7 @@ typedef struct trainer {
   uint32_t n_own;      /* parameters whose own values stand nowhere beside their masters */
   uint64_t n_own_bytes;
   bool has_groups, is_bf16;
+  const char *only_masters, *instead; /* as the format says (format.h) */
 } trainer;
 
 static ckpt_row *row_of(const trainer *t, uint32_t number) {
@@ -129,20 +130,15 @@ static void set_row(const trainer *t, uint32_t number, ckpt_expr *expr) {
 
 /* What the model computed with, where masters are all that parameters have: left out, unless it was asked for. */
 static ckpt_status say_own(const trainer *t, ckpt_error *err) {
-  char size[32];
+  char size[32], advice[sizeof err->advice];
   if (t->n_own == 0) return CKPT_OK;
+  snprintf(advice, sizeof advice, "leave out %%weights=model, or %s", t->instead);
   if (t->from->weights != NULL && strcmp(t->from->weights, "model") == 0)
     return ckpt_advise(ckpt_fail(err, CKPT_EUNSUPPORTED, t->from->path, NULL,
-                                 "stage 3 has masters and no weights of the model beside them"),
-                       err, "leave out %weights=model, or %stage=2");
-  return ckpt_losses_add(&t->output->losses, err, "the model's own values of %u parameter%s %s (stage 3 has masters)",
-                         t->n_own, ckpt_plural(t->n_own), ckpt_text_size(t->n_own_bytes, size));
-}
-
-/* Whether a parameter's master is all that is kept of it: what is cut among ranks most. */
-static bool is_master_alone(const ckpt_output *output) {
-  const ckpt_format_option *stage = ckpt_format_option_find(output->format->options, "stage");
-  return stage != NULL && ckpt_format_value_of(&output->options.values, stage) == stage->most;
+                                 "%s and no weights of the model beside them", t->only_masters),
+                       err, advice);
+  return ckpt_losses_add(&t->output->losses, err, "the model's own values of %u parameter%s %s (%s)", t->n_own,
+                         ckpt_plural(t->n_own), ckpt_text_size(t->n_own_bytes, size), t->only_masters);
 }
 
 /* What a row is before a rule of the user's rounded it: masters are made of that. */
@@ -156,7 +152,7 @@ static ckpt_expr *before_cast(const trainer *t, ckpt_expr *expr) {
 static ckpt_status settle(trainer *t, uint32_t i, ckpt_error *err) {
   const ckpt_tensor *parameter = &t->described->tensors[i], *input = input_of(t, i);
   const ckpt_tensor *stored = input == NULL ? NULL : ckpt_stored_copy(t->from, input);
-  const bool is_alone = is_master_alone(t->output); /* the master is all that the parameter has */
+  const bool is_alone = t->only_masters != NULL; /* the master is all that the parameter has */
   ckpt_expr *expr = row_of(t, i)->expr;
   t->is_bf16 = t->is_bf16 || (stored == NULL ? parameter : stored)->dtype == CKPT_BF16;
   if (t->of[i].master != NO_TENSOR) {
@@ -332,7 +328,7 @@ static ckpt_status compare_value(const trainer *t, uint32_t i, uint32_t *first, 
   double value, wanted;
   while (k < n_kinds && first[k] != 0 && strcmp(kind_of(&t->described->tensors[first[k] - 1]), kind_of(state)) != 0)
     k++;
-  if (k == n_kinds) return CKPT_OK; /* more than ZeRO has */
+  if (k == n_kinds) return CKPT_OK; /* more than any optimizer has */
   if (stored == NULL)
     return ckpt_advise(
         ckpt_fail(err, CKPT_EUNSUPPORTED, file, state->name, "one value of a group, and not as it is stored"), err,
@@ -348,7 +344,7 @@ static ckpt_status compare_value(const trainer *t, uint32_t i, uint32_t *first, 
                      err, "%include=no-optimizer goes on without");
 }
 
-/* Whether a state is one value beside a parameter of more, which ZeRO has once for each group: NAdam's mu_product. */
+/* Whether a state is one value beside a parameter of more, which files have once for each group: NAdam's mu_product. */
 static bool is_one_value(const trainer *t, const ckpt_tensor *state, int64_t number) {
   size_t n;
   return number >= 0 && state->role != CKPT_ROLE_STEP && state->role != CKPT_ROLE_MASTER && state->n_elements == 1 &&
@@ -476,6 +472,8 @@ ckpt_status ckpt_training_rows(ckpt_plan *plan, uint32_t sink, const ckpt_index 
   ckpt_output *output = &plan->outputs[sink];
   trainer t = {.plan = plan, .from = from, .output = output, .described = output->described, .sink = sink};
   t.n = t.described->n_tensors;
+  if (output->format->only_masters != NULL)
+    t.only_masters = output->format->only_masters(&output->options.values, &t.instead);
   t.of = calloc((size_t)t.n + 1, sizeof *t.of);
   CKPT_TRY_ALLOC(t.of, err);
   ckpt_status status = add_all(&t, err);
