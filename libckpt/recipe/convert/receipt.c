@@ -1,7 +1,7 @@
 /* receipt.c - writing receipts; replay.c reads them.
  *
  *   {"ckpt_receipt":1,"version","verb",
- *    "options":{"names","weights","like", those of options.def that go to ckpt_convert_options,
+ *    "options":{those of options.def that go to ckpt_input_modifiers and to ckpt_convert_options,
  *               "merge" with adapters:{"rules", those that go to ckpt_adapter_options},
  *               "quantize" where asked for:{"presets", those that go to ckpt_quantize_options},
  *               "extract" of an extraction:{"rules", those that go to ckpt_extract_options}},
@@ -293,7 +293,8 @@ static void print_option(ckpt_stream *out, const ckpt_option *option, const void
     print_list(out, option->field, *(const char *const *const *)member);
     return;
   }
-  ckpt_stream_printf(out, ",\"%s\":", option->field);
+  const bool is_first = option->place == CKPT_PLACE_INPUT && option->key == 1; /* of its object */
+  ckpt_stream_printf(out, "%s\"%s\":", is_first ? "" : ",", option->field);
   switch (option->kind) {
     case CKPT_OPTION_FLAG: ckpt_stream_text(out, *(const bool *)member ? "true" : "false"); break;
     case CKPT_OPTION_SIZE: ckpt_stream_printf(out, "%llu", (ull) * (const uint64_t *)member); break;
@@ -362,9 +363,10 @@ static void print_place(ckpt_stream *out, ckpt_option_place kind, const void *pl
 
 static void print_options(ckpt_stream *out, const ckpt_convert_request *request, const further_digests *further) {
   const ckpt_convert_options *options = request->options;
-  print_text(out, " \"options\":{\"names\":", options->stored_names ? "stored" : NULL);
-  if (request->from->weights != NULL) print_text(out, ",\"weights\":", request->from->weights);
-  print_text(out, ",\"like\":", request->like_path);
+  const ckpt_input_modifiers input = {
+      .names = options->stored_names ? "stored" : NULL, .weights = request->from->weights, .like = request->like_path};
+  ckpt_stream_text(out, " \"options\":{");
+  print_place(out, CKPT_PLACE_INPUT, &input, NULL, further);
   print_place(out, CKPT_PLACE_CONVERT, options, &request->targets[0].values, further);
   if (request->adapters != NULL) {
     print_text(out, ",\n  \"merge\":{\"rules\":", CKPT_MERGE_RULES);
