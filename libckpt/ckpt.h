@@ -419,11 +419,10 @@ typedef struct ckpt_cast_rule {
   ckpt_dtype dtype;
 } ckpt_cast_rule;
 
-/* An option that one format alone has, by its name. 0 and NULL are as good as none.
- * value: "zstd_level" of dcp (1 to 22); "stage" (1 to 3) and "engine" (1: bf16, 2: fp16, 3: fp32) of zero; the flags
- * (1: given) "external_data", "link" and "partial" of onnx.
- * text: the paths "graph" and "graph_weights" of onnx, and "pre" of gguf.
- * list: "set" ("KEY=VALUE") and "remove" (keys) of gguf, in order. */
+/* An option that one format alone has, by the name that receipts have for it (docs/records.md): what it does, and the
+ * values that it takes, says docs/cli.md. 0 and NULL are as good as none.
+ * value: a number, 1 for a flag that is given, or the place of a word in the list of words, from 1.
+ * text: a path, a name. list: what may be given several times, in order. */
 typedef struct ckpt_format_value {
   const char *name;
   uint64_t value;
