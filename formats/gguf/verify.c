@@ -172,7 +172,7 @@ static ckpt_status check_texts(ckpt_findings *findings, const ckpt_index *index,
   ckpt_status status = CKPT_OK;
   CKPT_TRY_ALLOC(text, err);
   for (uint32_t i = 0; i < index->n_metadata && status == CKPT_OK; i++) {
-    const ckpt_value *value = index->metadata[i].typed;
+    const ckpt_typed_value *value = index->metadata[i].typed;
     if (value == NULL || value->type != CKPT_GGUF_STRING || value->n_bytes <= LENGTH_BYTES) continue;
     const uint64_t n = value->n_bytes - LENGTH_BYTES;
     if (n > MAX_TEXT) continue;

@@ -43,7 +43,7 @@ typedef struct ckpt_executor_options {
   float *gradients;  /* as above; only with has_backward */
   const ckpt_parameter_place
       *places;                  /* by the tape's numbers of parameters, borrowed; NULL: they lie in the flat buffers */
-  const ckpt_unit_hooks *hooks; /* borrowed; NULL: nobody is told */
+  const ckpt_unit_hooks *hooks; /* borrowed; NULL: nobody listens */
 } ckpt_executor_options;
 
 /* The plan of memory, in bytes. */

@@ -7,7 +7,7 @@
  *   stage 1  a rank has the moments of its shards, updates those, and weights are gathered
  *   stage 2  the same, and gradients are summed into shards, a layer at a time, while the next is computed (units.h)
  *   stage 3  the same, and weights are shards too, gathered a layer at a time ahead of their use
- * Of an adapter, which is small, stages 2 and 3 hold weights and gradients whole.
+ * An adapter is small: stages 2 and 3 hold its weights and gradients whole.
  * Ranks may be cut into replicas: each holds all shards, and summed gradients are added up over them once a step.
  * The norm is summed over shards in every stage. So stages 0 and 1 give the same bits, and 2 and 3. */
 #ifndef CKPT_TRAINER_PARALLEL_SHARDED_H
@@ -19,7 +19,7 @@
 #include "trainer/parallel/collective.h"
 #include "trainer/parallel/units.h"
 
-/* Of a parameter what a rank updates: a range of rows. */
+/* What a rank updates of a parameter: a range of rows. */
 typedef struct ckpt_shard_piece {
   uint64_t first_row, n_rows; /* of its first axis */
   uint64_t flat, n;           /* elements in the flat buffers */
