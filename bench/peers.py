@@ -10,6 +10,8 @@
     python peers.py train CONFIG ROWS LENGTH THREADS f32|bf16 [cpu|cuda] [eager] [compile]
                                                         steps of transformers' GPT-2 with AdamW: tokens a second of a step
                                                         and of its matrix products alone
+    python peers.py tape CONFIG ROWS LENGTH THREADS f32|bf16    its forward, and forward and backward: tokens a second, and
+                                                        the share that its matrix products alone would take
 """
 import argparse
 import contextlib
@@ -150,26 +152,37 @@ def fastest(run, device, times=4):
     return best
 
 
-def products(config, rows, length, dtype, device):
-    """The products of a step as a function: of each linear layer forward and twice backward, and of attention those of
+def linears(config):
+    """(in, out) of a layer's matrices."""
+    width = config.hidden_size
+    if config.model_type == "gpt2":
+        return [(width, 3 * width), (width, width), (width, 4 * width), (4 * width, width)]
+    inner = config.intermediate_size
+    keys = width // config.num_attention_heads * config.num_key_value_heads
+    return [(width, width), (width, keys), (width, keys), (width, width), (width, inner), (width, inner), (inner, width)]
+
+
+def products(config, rows, length, dtype, device, is_training=True):
+    """The products of a pass as a function: of each linear layer forward and twice backward, and of attention those of
     the causal half."""
-    tokens, width, heads = rows * length, config.n_embd, rows * config.n_head
-    shapes = [(width, 3 * width), (width, width), (width, 4 * width), (4 * width, width)] * config.n_layer
-    shapes += [(width, config.vocab_size)]
+    tokens, width, heads = rows * length, config.hidden_size, rows * config.num_attention_heads
+    shapes = linears(config) * config.num_hidden_layers + [(width, config.vocab_size)]
 
     def matrix(*shape):
         return torch.randn(*shape, device=device, dtype=dtype)
 
     made = {shape: (matrix(tokens, shape[0]), matrix(*shape), matrix(tokens, shape[1])) for shape in set(shapes)}
-    q, scores = matrix(heads, length, width // config.n_head), matrix(heads, length, length // 2)
+    q, scores = matrix(heads, length, width // config.num_attention_heads), matrix(heads, length, length // 2)
     half = q[:, : length // 2]
 
     def run():
         for shape in shapes:
             x, w, y = made[shape]
-            x @ w, y @ w.T, x.T @ y
-        for _ in range(config.n_layer):
-            for _ in range(3):  # scores and their gradient; two gradients
+            x @ w
+            if is_training:
+                y @ w.T, x.T @ y
+        for _ in range(config.num_hidden_layers):
+            for _ in range(3 if is_training else 1):  # scores and their gradient; two gradients
                 torch.bmm(q, half.transpose(1, 2))
                 torch.bmm(scores, half)
 
@@ -202,6 +215,32 @@ def train(folder, rows, length, threads, dtype, device="cpu", *modes):
         print(mode, f"{rows * length / seconds:.1f}", f"{rows * length / alone:.1f}", f"{alone / seconds:.3f}", flush=True)
 
 
+def tape(folder, rows, length, threads, dtype):
+    """Forward alone, and forward and backward, without an optimizer."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+    rows, length, is_bf16 = int(rows), int(length), dtype == "bf16"
+    torch.set_num_threads(int(threads))
+    config = AutoConfig.from_pretrained(folder)
+    ids = torch.randint(0, config.vocab_size, (rows, length))
+    for is_training in (False, True):
+        alone = fastest(products(config, rows, length, torch.bfloat16 if is_bf16 else torch.float32, "cpu", is_training), "cpu")
+        for mode in ("eager", "compile"):
+            torch.manual_seed(1)
+            model = AutoModelForCausalLM.from_config(config)
+            forward = torch.compile(model) if mode == "compile" else model
+
+            def run():
+                with torch.autocast("cpu", torch.bfloat16, enabled=is_bf16), torch.set_grad_enabled(is_training):
+                    loss = forward(input_ids=ids, labels=ids).loss
+                if is_training:
+                    loss.backward()
+                    model.zero_grad()
+
+            seconds = fastest(run, "cpu")
+            print("train" if is_training else "forward", mode, f"{rows * length / seconds:.1f}", f"{alone / seconds:.3f}",
+                  flush=True)
+
+
 def main(job, *arguments):
     if job == "save":
         save(arguments[0], int(arguments[1]), int(arguments[2]))
@@ -209,7 +248,7 @@ def main(job, *arguments):
         torch.save(dict(tensors()), arguments[0])
     elif job == "zero":
         zero(arguments[0], int(arguments[1]))
-    elif job in ("consolidate", "to_fp32", "to_universal", "peft_merge", "train"):
+    elif job in ("consolidate", "to_fp32", "to_universal", "peft_merge", "train", "tape"):
         globals()[job](*arguments)
     else:
         sys.exit(f"peers.py: no job '{job}'")

@@ -170,11 +170,11 @@ typedef struct ckpt_tensor {
   uint64_t n_bytes;           /* row-major size, n_elements in blocks of the dtype */
   const ckpt_extent *extents; /* where the bytes are, or those that it is computed from; see ckpt_tensor_extents */
   uint32_t n_extents;
-  uint32_t storage;                  /* equal for tensors that share memory; 0 means its own */
-  uint8_t rank;                      /* 0..CKPT_MAX_RANK */
-  uint8_t dtype;                     /* ckpt_dtype */
-  uint8_t role;                      /* ckpt_role */
-  struct ckpt_tensor_record *record; /* what the library keeps of it beside; NULL of one that is in no index */
+  uint32_t storage;                    /* equal for tensors that share memory; 0 means its own */
+  uint8_t rank;                        /* 0..CKPT_MAX_RANK */
+  uint8_t dtype;                       /* ckpt_dtype */
+  uint8_t role;                        /* ckpt_role */
+  struct ckpt_tensor_details *details; /* what the library keeps of it beside; NULL of one that is in no index */
 } ckpt_tensor;
 
 /* Allocates large memory: an index, or a run's tiles. Several threads may call both functions at once.
@@ -419,11 +419,10 @@ typedef struct ckpt_cast_rule {
   ckpt_dtype dtype;
 } ckpt_cast_rule;
 
-/* An option that one format alone has, by its name. 0 and NULL are as good as none.
- * value: "zstd_level" of dcp (1 to 22); "stage" (1 to 3) and "engine" (1: bf16, 2: fp16, 3: fp32) of zero; the flags
- * (1: given) "external_data", "link" and "partial" of onnx.
- * text: the paths "graph" and "graph_weights" of onnx, and "pre" of gguf.
- * list: "set" ("KEY=VALUE") and "remove" (keys) of gguf, in order. */
+/* An option that one format alone has, by the name that receipts have for it (docs/records.md): what it does, and the
+ * values that it takes, says docs/cli.md. 0 and NULL are as good as none.
+ * value: a number, 1 for a flag that is given, or the place of a word in the list of words, from 1.
+ * text: a path, a name. list: what may be given several times, in order. */
 typedef struct ckpt_format_value {
   const char *name;
   uint64_t value;

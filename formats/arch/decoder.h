@@ -57,7 +57,7 @@
 /* ---- shapes ------------------------------------------------------------------------------------------------------ */
 
 #define HEADS "num_attention_heads*head_dim|hidden_size/num_attention_heads*num_attention_heads"
-/* Of a class that has a number of its own where the config says nothing of heads of keys. */
+/* The class has a number of its own where the config says nothing of heads of keys. */
 #define KV_HEADS "num_key_value_heads*head_dim|num_key_value_heads*hidden_size/num_attention_heads"
 
 #define NORM_SHAPE(name) \
@@ -136,7 +136,7 @@ static const char *const undecided[] = {"per_layer_config", "text_config", NULL}
   {"attention.key_length", "head_dim", CKPT_KEY_U32}, { "attention.value_length", "head_dim", CKPT_KEY_U32 }
 #define FILE_TYPE_KEY \
   { "", "", CKPT_KEY_FILE_TYPE }
-/* Of what llama.cpp calls "llama". */
+/* The keys that end what llama.cpp calls "llama". */
 #define LLAMA_END_KEYS                                                               \
   FILE_TYPE_KEY, {"vocab_size", "vocab_size", CKPT_KEY_U32}, {                       \
     "rope.dimension_count", "head_dim|hidden_size/num_attention_heads", CKPT_KEY_U32 \

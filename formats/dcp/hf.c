@@ -197,7 +197,7 @@ static ckpt_status add_tensor(shards *s, const chunk *chunks, uint32_t n, ckpt_e
   }
   CKPT_TRY(ckpt_index_add(s->index, chunks[0].name, strlen(chunks[0].name), (ckpt_dtype)chunks[0].dtype, rank, shape,
                           CKPT_ROLE_PARAMETER, s->extents, n_extents, &number, err));
-  s->index->tensors[number].record->extent_form = rank == 0 ? CKPT_EXTENT_FLAT : CKPT_EXTENT_BOX;
+  s->index->tensors[number].details->extent_form = rank == 0 ? CKPT_EXTENT_FLAT : CKPT_EXTENT_BOX;
   return CKPT_OK;
 }
 

@@ -76,7 +76,7 @@ static ckpt_status add_names(ckpt_dcp_flattener *f, const containers *in, uint32
   CKPT_TRY(add_tensor(f, in, number, tensor->name, is_model, err));
   while (tensor->aliases != NULL && tensor->aliases[n] != NULL) n++;
   for (uint32_t i = 0; i < n; i++)
-    CKPT_TRY(add_tensor(f, in, number, tensor->aliases[i], is_model && i + tensor->record->n_extra_names < n, err));
+    CKPT_TRY(add_tensor(f, in, number, tensor->aliases[i], is_model && i + tensor->details->n_extra_names < n, err));
   return CKPT_OK;
 }
 

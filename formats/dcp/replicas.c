@@ -96,7 +96,7 @@ static ckpt_status list_chunks(replicas *r, ckpt_error *err) {
 typedef struct opened {
   ckpt_dcp_slice at;
   ckpt_extent extent;
-  ckpt_tensor_record record;
+  ckpt_tensor_details details;
   ckpt_tensor tensor;
   ckpt_record found; /* where the item is not compressed */
   ckpt_record_layout layout;
@@ -105,7 +105,7 @@ typedef struct opened {
 static ckpt_status open_chunk(opened *out, const replicas *r, const replica *of, ckpt_error *err) {
   const ckpt_dcp_described *tensor = &r->tensors[of->item];
   ckpt_source *source = r->a->index->source;
-  *out = (opened){.record = {.extent_form = CKPT_EXTENT_FLAT}};
+  *out = (opened){.details = {.extent_form = CKPT_EXTENT_FLAT}};
   CKPT_TRY(ckpt_dcp_peek_slice(r->a, &r->items[of->item], ckpt_dcp_attribute(of->chunk, "offsets"), &out->at, err));
   if (out->at.file == CKPT_FILE_LITERAL) return CKPT_OK; /* it is missing, and told */
   CKPT_TRY(ckpt_dcp_slice_check(source, &out->at, err));
@@ -115,7 +115,7 @@ static ckpt_status open_chunk(opened *out, const replicas *r, const replica *of,
                               .dtype = (uint8_t)tensor->dtype,
                               .n_extents = 1,
                               .extents = &out->extent,
-                              .record = &out->record,
+                              .details = &out->details,
                               .n_elements = 1};
   for (uint32_t i = 0; i < tensor->rank; i++) out->tensor.n_elements *= out->tensor.shape[i];
   out->extent = (ckpt_extent){.file = out->at.file,

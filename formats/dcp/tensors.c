@@ -336,13 +336,13 @@ ckpt_status ckpt_dcp_add_tensor(ckpt_dcp_adder *a, const ckpt_dcp_item *items, u
   uint64_t block = ckpt_dtype_get(tensor.dtype)->block_elements;
   if (block != 1 && !ckpt_mul_u64(shape[tensor.rank - 1], block, &shape[tensor.rank - 1]))
     return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "shape has more than 2^64 elements");
-  ckpt_tensor_record record = {.extent_form = (uint8_t)form};
+  ckpt_tensor_details details = {.extent_form = (uint8_t)form};
   const ckpt_tensor wanted = {.dtype = (uint8_t)tensor.dtype,
                               .rank = tensor.rank,
                               .shape = shape,
                               .extents = a->extents,
                               .n_extents = a->n_extents,
-                              .record = &record};
+                              .details = &details};
   int64_t twin = ckpt_dcp_twins_find(&a->twins, a->index, &wanted);
   if (twin >= 0) {
     *number = (uint32_t)twin;
@@ -350,7 +350,7 @@ ckpt_status ckpt_dcp_add_tensor(ckpt_dcp_adder *a, const ckpt_dcp_item *items, u
   }
   CKPT_TRY(ckpt_index_add(a->index, name, strlen(name), tensor.dtype, tensor.rank, shape, role, a->extents,
                           a->n_extents, number, err));
-  a->index->tensors[*number].record->extent_form = (uint8_t)form;
+  a->index->tensors[*number].details->extent_form = (uint8_t)form;
   CKPT_TRY(ckpt_dcp_twins_add(&a->twins, a->index, *number, err));
   for (uint32_t i = 0; i < a->n_extents; i++) /* of a file that is missing, which is told */
     if (a->extents[i].file == CKPT_FILE_LITERAL) ckpt_index_break(a->index, *number, *number + 1);

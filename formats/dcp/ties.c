@@ -18,13 +18,13 @@ static bool is_same_extent(const ckpt_tensor *tensor, const ckpt_extent *a, cons
   if (a->file != b->file || a->offset != b->offset || a->n_stored != b->n_stored || a->skip != b->skip ||
       a->signs != b->signs || memcmp(a->chain, b->chain, sizeof a->chain) != 0)
     return false;
-  if (tensor->record->extent_form == CKPT_EXTENT_FLAT) return a->start == b->start && a->count == b->count;
-  size_t n = (tensor->record->extent_form == CKPT_EXTENT_STRIDED ? 3 : 2) * (size_t)tensor->rank;
+  if (tensor->details->extent_form == CKPT_EXTENT_FLAT) return a->start == b->start && a->count == b->count;
+  size_t n = (tensor->details->extent_form == CKPT_EXTENT_STRIDED ? 3 : 2) * (size_t)tensor->rank;
   return memcmp(a->box, b->box, n * sizeof *a->box) == 0;
 }
 
 static bool is_same(const ckpt_tensor *a, const ckpt_tensor *b) {
-  if (a->dtype != b->dtype || a->record->extent_form != b->record->extent_form || a->n_extents != b->n_extents ||
+  if (a->dtype != b->dtype || a->details->extent_form != b->details->extent_form || a->n_extents != b->n_extents ||
       !ckpt_tensor_same_shape(a, b))
     return false;
   for (uint32_t i = 0; i < a->n_extents; i++)

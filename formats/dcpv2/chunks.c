@@ -72,7 +72,7 @@ ckpt_status ckpt_dcpv2_chunks_take(ckpt_dcpv2_chunks *all, const ckpt_dcpv2_item
   ckpt_status status = take_box(all, c->box, place, rank, stored, err);
   if (status != CKPT_OK) return ckpt_fail_at(status, err, NULL, c->name);
   if (stored->n_extents != 0) c->extent = stored->extents[0];
-  if (stored->record->extent_form != CKPT_EXTENT_STRIDED) return CKPT_OK;
+  if (stored->details->extent_form != CKPT_EXTENT_STRIDED) return CKPT_OK;
   uint64_t *strides = ckpt_arena_array(arena, stored->rank, sizeof *strides);
   CKPT_TRY_ALLOC(strides, err);
   memcpy(strides, c->extent.box + 2 * stored->rank, stored->rank * sizeof *strides);
@@ -143,9 +143,9 @@ static ckpt_status add_tensor(ckpt_dcpv2_chunks *all, const ckpt_dcpv2_chunk *ch
     return ckpt_fail(err, CKPT_EFORMAT, NULL, first->name, "shape has more than 2^64 elements");
   CKPT_TRY(ckpt_index_add(all->index, first->name, strlen(first->name), (ckpt_dtype)first->dtype, rank, shape,
                           (ckpt_role)first->role, all->extents, n_extents, &number, err));
-  all->index->tensors[number].record->extent_form = (uint8_t)(rank == 0    ? CKPT_EXTENT_FLAT
-                                                              : is_strided ? CKPT_EXTENT_STRIDED
-                                                                           : CKPT_EXTENT_BOX);
+  all->index->tensors[number].details->extent_form = (uint8_t)(rank == 0    ? CKPT_EXTENT_FLAT
+                                                               : is_strided ? CKPT_EXTENT_STRIDED
+                                                                            : CKPT_EXTENT_BOX);
   for (const char *const *alias = first->aliases; alias != NULL && *alias != NULL; alias++)
     CKPT_TRY(ckpt_index_alias(all->index, number, *alias, err));
   for (uint32_t i = 0; i < n; i++) all->numbers[chunks[i].id] = number;

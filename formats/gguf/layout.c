@@ -107,7 +107,7 @@ static void put_text(ckpt_stream *out, const char *text) {
 }
 
 static void put_meta(ckpt_stream *out, const ckpt_meta *meta) {
-  const ckpt_value *value = meta->typed;
+  const ckpt_typed_value *value = meta->typed;
   put_text(out, meta->key);
   ckpt_stream_le(out, value == NULL ? CKPT_GGUF_STRING : value->type, 4);
   if (value == NULL)

@@ -20,7 +20,7 @@ typedef struct model {
 } model;
 
 /* The value of ARCHITECTURE.key, or NULL. */
-static const ckpt_value *value_of(const model *m, const char *key) {
+static const ckpt_typed_value *value_of(const model *m, const char *key) {
   char full[256];
   if ((size_t)snprintf(full, sizeof full, "%s.%s", m->architecture, key) >= sizeof full) return NULL;
   const ckpt_meta *meta = ckpt_index_meta(m->index, full);
@@ -28,12 +28,12 @@ static const ckpt_value *value_of(const model *m, const char *key) {
 }
 
 static bool number_of(const model *m, const char *key, uint32_t *out) {
-  const ckpt_value *value = value_of(m, key);
+  const ckpt_typed_value *value = value_of(m, key);
   return value != NULL && ckpt_gguf_value_u32(value, out);
 }
 
 /* Elements of an array. */
-static ckpt_status count_of(const ckpt_value *array, uint64_t *out, ckpt_error *err) {
+static ckpt_status count_of(const ckpt_typed_value *array, uint64_t *out, ckpt_error *err) {
   enum { HEAD_BYTES = 12 };
   uint8_t head[HEAD_BYTES];
   *out = 0;
@@ -78,7 +78,7 @@ static ckpt_status check_blocks(const model *m, ckpt_error *err) {
   uint32_t n_blocks;
   uint64_t number, n_there = 0, most = 0;
   const ckpt_tensor *beyond = NULL;
-  const ckpt_value *heads = value_of(m, "attention.head_count");
+  const ckpt_typed_value *heads = value_of(m, "attention.head_count");
   if (!number_of(m, "block_count", &n_blocks)) return CKPT_OK;
   bool *is_there = calloc((size_t)m->index->n_tensors + 1, sizeof *is_there);
   CKPT_TRY_ALLOC(is_there, err);

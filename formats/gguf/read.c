@@ -198,7 +198,7 @@ static ckpt_status take_string(reader *r, bool *is_text, line *shown, ckpt_error
 static ckpt_status keep_value(reader *r, const char *key, uint32_t type, uint64_t begin, const char *shown,
                               ckpt_error *err) {
   ckpt_arena *arena = &r->index->arena;
-  const ckpt_value *kept;
+  const ckpt_typed_value *kept;
   uint8_t bytes[MAX_INLINE];
   const uint64_t n = r->at - begin;
   if (n <= sizeof bytes) {
@@ -206,9 +206,10 @@ static ckpt_status keep_value(reader *r, const char *key, uint32_t type, uint64_
     CKPT_TRY(take(r, bytes, (size_t)n, "a value", err));
     CKPT_TRY(ckpt_gguf_value_new(&kept, arena, type, bytes, n, err));
   } else {
-    ckpt_value *value = ckpt_arena_alloc(arena, sizeof *value);
+    ckpt_typed_value *value = ckpt_arena_alloc(arena, sizeof *value);
     CKPT_TRY_ALLOC(value, err);
-    *value = (ckpt_value){.type = type, .file = r->file, .source = r->index->source, .offset = begin, .n_bytes = n};
+    *value =
+        (ckpt_typed_value){.type = type, .file = r->file, .source = r->index->source, .offset = begin, .n_bytes = n};
     kept = value;
   }
   return ckpt_index_set_typed(r->index, key, shown, kept, err);
@@ -499,9 +500,9 @@ static ckpt_status place_tensors(reader *r, ckpt_error *err) {
   for (uint32_t i = r->first_tensor; i < index->n_tensors; i++) {
     const ckpt_tensor *tensor = &index->tensors[i];
     const ckpt_extent *extent = tensor->extents;
-    if (tensor->record->extent_form != CKPT_EXTENT_BROKEN) CKPT_TRY(check_within(r, i, n_payload, err));
+    if (tensor->details->extent_form != CKPT_EXTENT_BROKEN) CKPT_TRY(check_within(r, i, n_payload, err));
     bool was_known = is_known;
-    is_known = tensor->record->extent_form != CKPT_EXTENT_BROKEN;
+    is_known = tensor->details->extent_form != CKPT_EXTENT_BROKEN;
     if (!is_known) continue;
     if (extent->offset != end && was_known && misplaced == NULL) misplaced = tensor, expected = end;
     end = extent->offset + extent->n_stored; /* within the file, so no overflow */

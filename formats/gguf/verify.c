@@ -168,7 +168,7 @@ static ckpt_status check_blocks(ckpt_findings *findings, const ckpt_index *index
 enum { LENGTH_BYTES = 8, TEXT_WINDOW = 1 << 16 };
 
 /* Whether a text is UTF-8. A character may go on past the window's end: the next window begins with it. */
-static ckpt_status is_utf8(bool *out, const ckpt_value *text, char *window, ckpt_error *err) {
+static ckpt_status is_utf8(bool *out, const ckpt_typed_value *text, char *window, ckpt_error *err) {
   *out = true;
   for (uint64_t at = LENGTH_BYTES; *out && at < text->n_bytes;) {
     const uint64_t n_left = text->n_bytes - at;
@@ -187,7 +187,7 @@ static ckpt_status check_texts(ckpt_findings *findings, const ckpt_index *index,
   ckpt_status status = CKPT_OK;
   CKPT_TRY_ALLOC(window, err);
   for (uint32_t i = 0; i < index->n_metadata && status == CKPT_OK; i++) {
-    const ckpt_value *value = index->metadata[i].typed;
+    const ckpt_typed_value *value = index->metadata[i].typed;
     bool is_text = true;
     if (value == NULL || value->type != CKPT_GGUF_STRING) continue;
     status = is_utf8(&is_text, value, window, err);

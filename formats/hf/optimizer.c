@@ -169,7 +169,7 @@ static ckpt_status add_tensor(const optimizer *o, const char *parameter, const c
   if (n < 0 || n >= NAME_BYTES) return ckpt_fail(err, CKPT_ELIMIT, NULL, parameter, "its name is too long");
   ckpt_extent extent = {0};
   if (tensor->n_extents != 0) extent = tensor->extents[0];
-  if (tensor->record->extent_form != CKPT_EXTENT_FLAT && tensor->n_extents != 0) {
+  if (tensor->details->extent_form != CKPT_EXTENT_FLAT && tensor->n_extents != 0) {
     uint64_t *box = ckpt_arena_array(&o->index->arena, 3 * (size_t)tensor->rank, sizeof *box);
     CKPT_TRY_ALLOC(box, err);
     memcpy(box, extent.box, 3 * (size_t)tensor->rank * sizeof *box);
@@ -178,7 +178,7 @@ static ckpt_status add_tensor(const optimizer *o, const char *parameter, const c
   uint32_t number;
   CKPT_TRY(ckpt_index_add(o->index, name, strlen(name), (ckpt_dtype)tensor->dtype, tensor->rank, tensor->shape,
                           state == NULL ? CKPT_ROLE_OTHER : state->role, &extent, tensor->n_extents, &number, err));
-  o->index->tensors[number].record->extent_form = tensor->record->extent_form;
+  o->index->tensors[number].details->extent_form = tensor->details->extent_form;
   return CKPT_OK;
 }
 

@@ -250,7 +250,7 @@ static ckpt_status visit_tensor(map *m, const char *tensor, const char *shard, c
   int64_t number = ckpt_name_table_find(m->table, tensor);
   if (number >= 0 || !m->is_lost) status = check_entry(m, tensor, shard, number, &defect);
   if (defect.status != CKPT_OK) CKPT_TRY(ckpt_defects_pass(&m->index->defects, status, &defect, err));
-  m->is_unsure = m->is_unsure || number < 0 || m->index->tensors[number].record->extent_form == CKPT_EXTENT_BROKEN;
+  m->is_unsure = m->is_unsure || number < 0 || m->index->tensors[number].details->extent_form == CKPT_EXTENT_BROKEN;
   if (number >= 0) return CKPT_OK;
   return ckpt_index_add_broken(m->index, tensor, ckpt_role_of_name(tensor), m->file, err);
 }
@@ -261,7 +261,7 @@ static ckpt_status note_differences(const map *m, ckpt_error *err) {
   uint64_t n_unnamed = 0; /* bytes; a total may count them */
   uint32_t n = 0;
   for (uint32_t i = 0; i < m->n_tensors; i++) {
-    if ((m->seen[i >> 3] >> (i & 7) & 1) != 0 || m->index->tensors[i].record->extent_form == CKPT_EXTENT_BROKEN)
+    if ((m->seen[i >> 3] >> (i & 7) & 1) != 0 || m->index->tensors[i].details->extent_form == CKPT_EXTENT_BROKEN)
       continue;
     if (n++ == 0) first = m->index->tensors[i].name;
     n_unnamed += m->index->tensors[i].n_bytes;

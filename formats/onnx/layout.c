@@ -131,7 +131,7 @@ static ckpt_status match(uint32_t **out, const ckpt_index *described, ckpt_arena
   CKPT_TRY_ALLOC(matches, err);
   for (uint32_t i = 0; i < n; i++) matches[i] = NONE;
   for (uint32_t i = 0; i < described->n_tensors && described->graph != NULL; i++) {
-    const uint32_t like = described->tensors[i].record->like;
+    const uint32_t like = described->tensors[i].details->like;
     if (like == 0 || like > n)
       return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, described->tensors[i].name, "the graph has no such tensor");
     matches[like - 1] = i;

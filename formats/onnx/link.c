@@ -45,7 +45,7 @@ ckpt_status ckpt_onnx_link(ckpt_onnx_links *links, const ckpt_layout_read *read,
   const char *path = read->index->path;
   if (tensor->n_extents == 0 || extent->file == CKPT_FILE_LITERAL) return CKPT_OK; /* in no file */
   if (links->graph != NULL && links->graph->source == source && links->graph->file == extent->file) return CKPT_OK;
-  if (tensor->n_extents != 1 || tensor->record->extent_form != CKPT_EXTENT_FLAT || extent->chain[0] != CKPT_DECODE_RAW)
+  if (tensor->n_extents != 1 || tensor->details->extent_form != CKPT_EXTENT_FLAT || extent->chain[0] != CKPT_DECODE_RAW)
     return ckpt_fail(err, CKPT_EUNSUPPORTED, path, tensor->name,
                      "cannot be linked: its bytes do not stand as they are in one piece of a file (of %s)",
                      read->index->format);

@@ -329,7 +329,7 @@ static ckpt_status add_sparse(ckpt_onnx_reader *r, const ckpt_onnx_frame *frame,
   const ckpt_index *index = r->index;
   const uint32_t n_parts = index->n_tensors - first;
   if (n_parts == 1 && index->tensors[first].n_elements != 0 &&
-      index->tensors[first].record->extent_form != CKPT_EXTENT_BROKEN)
+      index->tensors[first].details->extent_form != CKPT_EXTENT_BROKEN)
     return ckpt_index_note(r->index, true, err, "the sparse tensor of '%s' has no values, or they have no indices",
                            index->tensors[first].name);
   if (n_parts != 2 || rank > CKPT_MAX_RANK) return CKPT_OK;

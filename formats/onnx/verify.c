@@ -51,7 +51,7 @@ static ckpt_status take_claims(checking *c, const ckpt_index *index, ckpt_error 
   for (uint32_t i = 0; i < index->n_tensors; i++) {
     const ckpt_tensor *tensor = &index->tensors[i];
     const char *checksum =
-        graph->slots[tensor->record->origin].checksum; /* where others are broken the numbers have moved */
+        graph->slots[tensor->details->origin].checksum; /* where others are broken the numbers have moved */
     if (checksum == NULL || tensor->n_extents == 0) continue;
     c->claims[n++] = (claim){tensor->extents->file, checksum, tensor->name};
   }
@@ -179,7 +179,7 @@ static ckpt_status check_sparse(checking *c, ckpt_mover *mover, const ckpt_index
                                 ckpt_error *err) {
   const ckpt_tensor *values = ckpt_index_find(index, sparse->components[0]);
   const ckpt_tensor *indices = ckpt_index_find(index, sparse->components[1]);
-  if (values == NULL || indices == NULL || indices->record->extent_form == CKPT_EXTENT_BROKEN)
+  if (values == NULL || indices == NULL || indices->details->extent_form == CKPT_EXTENT_BROKEN)
     return CKPT_OK; /* told of */
   places p = {.width = 1};
   const char *path = ckpt_index_file_of(index, indices), *what = check_parts(sparse, values, indices, &p);

@@ -6,7 +6,7 @@
 #include "formats/tokenizer/tokenizer.h"
 #include "libckpt/codec/json.h"
 
-/* Of a JSON value that becomes objects. */
+/* Limits of a JSON value that becomes objects. */
 enum { CKPT_TREE_MAX_DEPTH = 24, CKPT_TREE_MAX_NODES = 1 << 20 };
 
 /* Spellings to ids, open addressing; keys are borrowed. Zero-initialise it; free with ckpt_spellings_free. */
@@ -120,7 +120,7 @@ const char *ckpt_special_name(ckpt_special special); /* "bos" */
 /* Whether tokenizer_class is this class, or its "Fast" one. */
 bool ckpt_tokenizer_has_class(const ckpt_tokenizer *tokenizer, const char *class);
 
-/* A byte's letter in GPT-2's alphabet (a code point), and the byte of one; -1: it is none. */
+/* A byte's letter in GPT-2's alphabet (a code point), and the byte of one; -1: no byte has it. */
 uint32_t ckpt_byte_letter(uint8_t byte);
 int ckpt_letter_byte(uint32_t code); /* as above */
 

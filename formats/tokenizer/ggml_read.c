@@ -25,7 +25,7 @@ static ckpt_status lies(const ckpt_tokenizer_build *build, const char *key, cons
 
 /* All bytes of a value, which the caller frees. */
 static ckpt_status value_bytes(uint8_t **out, const ckpt_tokenizer_build *build, const ckpt_index *index,
-                               const ckpt_value *value, const char *key, ckpt_error *err) {
+                               const ckpt_typed_value *value, const char *key, ckpt_error *err) {
   if (value->n_bytes > CKPT_TOKENIZER_MAX_BYTES) return lies(build, key, "is longer than a tokenizer is", err);
   uint8_t *bytes = *out = malloc((size_t)value->n_bytes + 1);
   CKPT_TRY_ALLOC(bytes, err);

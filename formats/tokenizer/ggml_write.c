@@ -47,12 +47,12 @@ static ckpt_status set_array(const writer *w, const char *key, uint32_t type, ui
   encoded e = {.arena = arena};
   char shown[64];
   print(w, &e);
-  ckpt_value *value = ckpt_arena_alloc(arena, sizeof *value);
+  ckpt_typed_value *value = ckpt_arena_alloc(arena, sizeof *value);
   CKPT_TRY_ALLOC(value, err);
   uint64_t n_bytes = 12 + e.n;
   e.bytes = ckpt_arena_array(arena, (size_t)n_bytes, 1);
   CKPT_TRY_ALLOC(e.bytes, err);
-  *value = (ckpt_value){.type = CKPT_GGUF_ARRAY, .bytes = e.bytes, .n_bytes = n_bytes};
+  *value = (ckpt_typed_value){.type = CKPT_GGUF_ARRAY, .bytes = e.bytes, .n_bytes = n_bytes};
   e.n = 0;
   put_number(&e, type, 4);
   put_number(&e, n, 8);
@@ -63,7 +63,7 @@ static ckpt_status set_array(const writer *w, const char *key, uint32_t type, ui
 }
 
 static ckpt_status set_scalar(const writer *w, const char *key, uint32_t type, uint64_t number, ckpt_error *err) {
-  const ckpt_value *value;
+  const ckpt_typed_value *value;
   char shown[CKPT_GGUF_TEXT_BYTES];
   CKPT_TRY(ckpt_gguf_value_of(&value, &w->index->arena, type, number, err));
   ckpt_gguf_scalar_text(type, value->bytes, shown);

@@ -1,8 +1,9 @@
-/* open.c - finding a tokenizer's files: in a folder, among the side files of an index, or beside one of them. */
+/* open.c - a tokenizer of its files: in a folder, among the side files of an index, or beside one of them. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "formats/tokenizer/build.h"
+#include "formats/tokenizer/files.h"
 #include "formats/tokenizer/pre.h"
 #include "libckpt/base/error.h"
 #include "libckpt/base/text.h"
@@ -10,78 +11,8 @@
 
 #define LOOKED_FOR "tokenizer.json, tokenizer.model, vocab.json with merges.txt, tokenizer.ggml.* of a GGUF file"
 
-enum { MAX_TEXT_BYTES = 1 << 26 };
-
-/* Where files are looked up: in a folder (source is its own), or among side files. */
-typedef struct files {
-  ckpt_source *source; /* owned; NULL for an index */
-  const ckpt_entry *entries;
-  size_t n_entries;
-  const ckpt_index *index;
-} files;
-
-typedef struct found {
-  ckpt_source *source;
-  uint32_t file;
-  uint64_t n_bytes;
-  const char *path, *text; /* text: replaces what is stored; NULL */
-} found;
-
-/* The file of a name; false where there is none. */
-static ckpt_status look_up(const files *f, const char *name, found *out, bool *is_there, ckpt_error *err) {
-  *is_there = false;
-  *out = (found){0};
-  for (uint32_t i = 0; f->index != NULL && i < f->index->n_side_files; i++) {
-    const ckpt_side_file *side = &f->index->side_files[i];
-    if (strcmp(side->name, name) != 0) continue;
-    *is_there = true;
-    *out = (found){side->source != NULL ? side->source : f->index->source, side->file, side->n_bytes, NULL, side->text};
-  }
-  for (size_t i = 0; i < f->n_entries; i++) {
-    const bool is_below = strchr(name, '/') != NULL && i == 0; /* of a folder that was listed */
-    if (!is_below && (strcmp(f->entries[i].name, name) != 0 || !f->entries[i].is_file)) continue;
-    CKPT_TRY(ckpt_source_add(f->source, name, &out->file, &out->n_bytes, err));
-    *is_there = true;
-    out->source = f->source;
-  }
-  if (!*is_there) return CKPT_OK;
-  out->path = ckpt_source_path(out->source, out->file);
-  if (out->n_bytes <= CKPT_TOKENIZER_MAX_BYTES) return CKPT_OK;
-  return ckpt_fail(err, CKPT_ELIMIT, out->path, NULL, "%llu bytes, more than a tokenizer's files have (%llu)",
-                   (unsigned long long)out->n_bytes, (unsigned long long)CKPT_TOKENIZER_MAX_BYTES);
-}
-
-static ckpt_status json_of(ckpt_json **out, const found *at, ckpt_error *err) {
-  if (at->text != NULL) return ckpt_json_new_text(out, at->text, (size_t)at->n_bytes, true, at->path, err);
-  return ckpt_json_new_source(out, at->source, at->file, 0, at->n_bytes, MAX_TEXT_BYTES, true, err);
-}
-
-/* All bytes, terminated; the caller frees them. */
-static ckpt_status bytes_of(char **out, const found *at, ckpt_error *err) {
-  char *bytes = malloc((size_t)at->n_bytes + 1);
-  CKPT_TRY_ALLOC(bytes, err);
-  ckpt_status status = CKPT_OK;
-  if (at->text != NULL)
-    memcpy(bytes, at->text, (size_t)at->n_bytes);
-  else
-    status = ckpt_source_read(at->source, at->file, 0, bytes, (size_t)at->n_bytes, err);
-  bytes[at->n_bytes] = '\0';
-  *out = bytes;
-  if (status != CKPT_OK) free(bytes);
-  return status;
-}
-
-typedef ckpt_status read_json(ckpt_tokenizer_build *build, ckpt_json *json, ckpt_error *err);
-
-static ckpt_status read_with(ckpt_tokenizer_build *build, const found *at, read_json *take, ckpt_error *err) {
-  ckpt_json *json;
-  CKPT_TRY(json_of(&json, at, err));
-  build->file = at->path;
-  build->n_bytes += at->n_bytes;
-  ckpt_status status = take(build, json, err);
-  ckpt_json_free(json);
-  return ckpt_fail_at(status, err, at->path, NULL);
-}
+typedef ckpt_tokenizer_files files;
+typedef ckpt_tokenizer_file found;
 
 static ckpt_status read_config_json(ckpt_tokenizer_build *build, ckpt_json *json, ckpt_error *err) {
   const ckpt_object *config;
@@ -97,22 +28,6 @@ static ckpt_status read_map_json(ckpt_tokenizer_build *build, ckpt_json *json, c
 
 static ckpt_status read_added_json(ckpt_tokenizer_build *build, ckpt_json *json, ckpt_error *err) {
   return ckpt_tree_read(&build->added_json, json, &build->out->arena, err);
-}
-
-/* {"chat_template": ...} */
-static ckpt_status read_template_json(ckpt_tokenizer_build *build, ckpt_json *json, ckpt_error *err) {
-  const ckpt_object *tree;
-  CKPT_TRY(ckpt_tree_read(&tree, json, &build->out->arena, err));
-  return ckpt_tokenizer_read_templates(build, ckpt_object_field(tree, "chat_template"), err);
-}
-
-/* A file that may be missing. */
-static ckpt_status read_if_there(ckpt_tokenizer_build *build, const files *f, const char *name, read_json *take,
-                                 ckpt_error *err) {
-  found at;
-  bool is_there;
-  CKPT_TRY(look_up(f, name, &at, &is_there, err));
-  return is_there ? read_with(build, &at, take, err) : CKPT_OK;
 }
 
 /* The class of a model whose tokenizer_config.json names none. */
@@ -134,9 +49,9 @@ static ckpt_status read_model_config(ckpt_tokenizer_build *build, const files *f
   found at;
   bool is_there;
   char *text;
-  CKPT_TRY(look_up(f, "config.json", &at, &is_there, err));
+  CKPT_TRY(ckpt_tokenizer_find_file(f, "config.json", &at, &is_there, err));
   if (!is_there) return CKPT_OK;
-  CKPT_TRY(bytes_of(&text, &at, err));
+  CKPT_TRY(ckpt_tokenizer_file_bytes(&text, &at, err));
   ckpt_config *config = NULL;
   ckpt_status status = ckpt_config_parse(&config, text, at.n_bytes, at.path, err);
   free(text);
@@ -154,99 +69,11 @@ static ckpt_status read_model_config(ckpt_tokenizer_build *build, const files *f
   return status;
 }
 
-/* ---- chat templates ---------------------------------------------------------------------------------------------- */
-
-#define TEMPLATE_FOLDER "additional_chat_templates"
-#define TEMPLATE_SUFFIX ".jinja"
-
-/* Line ends as Python reads a text: CR LF and CR are LF. */
-static size_t plain_lines(char *text, size_t n) {
-  size_t to = 0;
-  for (size_t i = 0; i < n; i++) {
-    if (text[i] == '\r' && i + 1 < n && text[i + 1] == '\n') continue;
-    text[to++] = text[i] == '\r' ? '\n' : text[i];
-  }
-  return to;
-}
-
-static ckpt_status read_template(ckpt_tokenizer_build *build, const found *at, const char *name, ckpt_error *err) {
-  char *text;
-  CKPT_TRY(bytes_of(&text, at, err));
-  build->file = at->path;
-  ckpt_status status = ckpt_tokenizer_add_template(build, name, text, plain_lines(text, (size_t)at->n_bytes), err);
-  free(text);
-  return status;
-}
-
-/* Reads the template NAME from "additional_chat_templates/NAME.jinja", and ignores files with other names. */
-static ckpt_status read_named_template(ckpt_tokenizer_build *build, const files *f, const char *path, ckpt_error *err) {
-  const size_t n_folder = sizeof TEMPLATE_FOLDER, n_suffix = sizeof TEMPLATE_SUFFIX - 1, n = strlen(path);
-  found at;
-  bool is_there;
-  if (n <= n_folder + n_suffix || strncmp(path, TEMPLATE_FOLDER "/", n_folder) != 0 ||
-      strcmp(path + n - n_suffix, TEMPLATE_SUFFIX) != 0 || strchr(path + n_folder, '/') != NULL)
-    return CKPT_OK;
-  CKPT_TRY(look_up(f, path, &at, &is_there, err));
-  if (!is_there) return CKPT_OK;
-  const char *name = ckpt_arena_text(&build->out->arena, path + n_folder, n - n_folder - n_suffix);
-  CKPT_TRY_ALLOC(name, err);
-  return read_template(build, &at, name, err);
-}
-
-static int by_text(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
-
-/* The paths of files in the folder of named templates, in byte order; the caller frees the list. */
-static ckpt_status list_templates(const char ***out, size_t *n, ckpt_tokenizer_build *build, const files *f,
-                                  ckpt_error *err) {
-  ckpt_entry *entries = NULL;
-  size_t n_entries = 0;
-  ckpt_error unheard = {0};
-  *out = NULL;
-  *n = 0;
-  ckpt_status status = CKPT_OK;
-  if (f->source != NULL)
-    status = ckpt_list(&entries, &n_entries, ckpt_source_root(f->source), TEMPLATE_FOLDER, &unheard);
-  if (status == CKPT_ENOMEM) return ckpt_fail_as(err, status, TEMPLATE_FOLDER, NULL, &unheard);
-  if (status != CKPT_OK) return CKPT_OK; /* no such folder */
-  const size_t n_most = n_entries + (f->index == NULL ? 0 : f->index->n_side_files);
-  const char **paths = calloc(n_most + 1, sizeof *paths);
-  if (paths == NULL) status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
-  for (size_t i = 0; i < n_entries && status == CKPT_OK; i++) {
-    const char *path = ckpt_arena_printf(&build->out->arena, TEMPLATE_FOLDER "/%s", entries[i].name);
-    if (path == NULL) status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
-    if (entries[i].is_file) paths[(*n)++] = path;
-  }
-  for (uint32_t i = 0; f->index != NULL && i < f->index->n_side_files && status == CKPT_OK; i++)
-    paths[(*n)++] = f->index->side_files[i].name;
-  ckpt_list_free(entries, n_entries);
-  *out = paths;
-  if (status != CKPT_OK) free(paths);
-  if (status == CKPT_OK) qsort(paths, *n, sizeof *paths, by_text);
-  return status;
-}
-
-/* Templates in files of their own, where tokenizer_config.json has none: the converter's order. */
-static ckpt_status read_template_files(ckpt_tokenizer_build *build, const files *f, ckpt_error *err) {
-  found at;
-  bool is_there;
-  const char **paths;
-  size_t n;
-  if (build->out->n_templates != 0) return CKPT_OK;
-  CKPT_TRY(look_up(f, "chat_template.jinja", &at, &is_there, err));
-  if (!is_there) return read_if_there(build, f, "chat_template.json", read_template_json, err);
-  CKPT_TRY(read_template(build, &at, NULL, err));
-  CKPT_TRY(list_templates(&paths, &n, build, f, err));
-  ckpt_status status = CKPT_OK;
-  for (size_t i = 0; i < n && status == CKPT_OK; i++) status = read_named_template(build, f, paths[i], err);
-  free(paths);
-  return status;
-}
-
 /* ---- the vocabulary ---------------------------------------------------------------------------------------------- */
 
 static ckpt_status read_merges_file(ckpt_tokenizer_build *build, const found *at, ckpt_error *err) {
   char *text;
-  CKPT_TRY(bytes_of(&text, at, err));
+  CKPT_TRY(ckpt_tokenizer_file_bytes(&text, at, err));
   build->file = at->path;
   ckpt_status status = ckpt_tokenizer_read_merges(build, text, (size_t)at->n_bytes, err);
   free(text);
@@ -277,32 +104,32 @@ static ckpt_status read_vocabulary(ckpt_tokenizer_build *build, const files *f, 
   found at, merges;
   bool has_merges;
   build->out->origin = CKPT_TOKENIZER_OF_JSON;
-  CKPT_TRY(look_up(f, "tokenizer.json", &at, is_there, err));
-  if (*is_there) return read_with(build, &at, ckpt_tokenizer_read_json, err);
+  CKPT_TRY(ckpt_tokenizer_find_file(f, "tokenizer.json", &at, is_there, err));
+  if (*is_there) return ckpt_tokenizer_read_file(build, &at, ckpt_tokenizer_read_json, err);
   build->out->origin = CKPT_TOKENIZER_OF_MODEL;
-  CKPT_TRY(look_up(f, "tokenizer.model", &at, is_there, err));
+  CKPT_TRY(ckpt_tokenizer_find_file(f, "tokenizer.model", &at, is_there, err));
   if (*is_there) {
     build->file = at.path;
     build->n_bytes += at.n_bytes;
     return ckpt_fail_at(ckpt_tokenizer_read_sentencepiece(build, at.source, at.file, err), err, at.path, NULL);
   }
   build->out->origin = CKPT_TOKENIZER_OF_VOCAB;
-  CKPT_TRY(look_up(f, "vocab.json", &at, is_there, err));
-  CKPT_TRY(look_up(f, "merges.txt", &merges, &has_merges, err));
+  CKPT_TRY(ckpt_tokenizer_find_file(f, "vocab.json", &at, is_there, err));
+  CKPT_TRY(ckpt_tokenizer_find_file(f, "merges.txt", &merges, &has_merges, err));
   *is_there = *is_there && has_merges;
   if (!*is_there) return CKPT_OK;
-  CKPT_TRY(read_with(build, &at, ckpt_tokenizer_read_vocab, err));
+  CKPT_TRY(ckpt_tokenizer_read_file(build, &at, ckpt_tokenizer_read_vocab, err));
   return read_merges_file(build, &merges, err);
 }
 
 /* The files beside the vocabulary. */
 static ckpt_status read_beside(ckpt_tokenizer_build *build, const files *f, ckpt_error *err) {
-  CKPT_TRY(read_if_there(build, f, "tokenizer_config.json", read_config_json, err));
-  CKPT_TRY(read_if_there(build, f, "special_tokens_map.json", read_map_json, err));
-  CKPT_TRY(read_if_there(build, f, "added_tokens.json", read_added_json, err));
-  CKPT_TRY(read_template_files(build, f, err));
+  CKPT_TRY(ckpt_tokenizer_read_if_there(build, f, "tokenizer_config.json", read_config_json, err));
+  CKPT_TRY(ckpt_tokenizer_read_if_there(build, f, "special_tokens_map.json", read_map_json, err));
+  CKPT_TRY(ckpt_tokenizer_read_if_there(build, f, "added_tokens.json", read_added_json, err));
+  CKPT_TRY(ckpt_tokenizer_read_template_files(build, f, err));
   if (build->out->tokenizer_class != NULL || build->out->origin != CKPT_TOKENIZER_OF_VOCAB) return CKPT_OK;
-  return read_if_there(build, f, "config.json", read_class_json, err);
+  return ckpt_tokenizer_read_if_there(build, f, "config.json", read_class_json, err);
 }
 
 static bool says(const ckpt_tokenizer *t, const char *key, bool what) {
@@ -407,7 +234,7 @@ static ckpt_status read_pieces(ckpt_tokenizer_build *build, const files *f, ckpt
   ckpt_error unheard = {0};
   if (build->ggml == NULL || build->out->origin != CKPT_TOKENIZER_OF_JSON || build->out->kind != CKPT_TOKENIZER_SPM_BPE)
     return CKPT_OK;
-  CKPT_TRY(look_up(f, "tokenizer.model", &at, &is_there, err));
+  CKPT_TRY(ckpt_tokenizer_find_file(f, "tokenizer.model", &at, &is_there, err));
   if (!is_there) return CKPT_OK;
   ckpt_tokenizer_build pieces;
   CKPT_TRY(ckpt_tokenizer_build_new(&pieces, at.path, err));

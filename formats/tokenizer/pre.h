@@ -22,7 +22,7 @@ const ckpt_pre *ckpt_pre_find(const char *name);
 /* The name of a tokenizer's splits; NULL: none has them. */
 const char *ckpt_pre_recognize(const ckpt_tokenizer *tokenizer);
 
-/* The first name with a tokenizer's splits, whatever stands before them; NULL: none has them. */
+/* The first name with a tokenizer's splits, whatever precedes them; NULL: none has them. */
 const char *ckpt_pre_of_splits(const ckpt_tokenizer *tokenizer);
 
 /* The splits of a row. */

@@ -152,7 +152,7 @@ typedef struct ckpt_tokenizer {
   uint32_t unknown;   /* the model's unk_token; CKPT_TOKEN_NONE */
   bool has_scores;    /* sentencepiece's */
   bool has_byte_fallback, fuses_unknown, ignores_merges;
-  bool normalizes; /* a normalizer stands in the file, even if it has no steps */
+  bool normalizes; /* the file has a normalizer, even one without steps */
   const ckpt_normalize_step *normalizer;
   uint32_t n_normalizer;
   const ckpt_split *splits;
@@ -164,7 +164,7 @@ typedef struct ckpt_tokenizer {
   uint32_t n_before, n_after;
   const ckpt_decode_step *decoder;
   uint32_t n_decoder;
-  const ckpt_object *trees[4];             /* normalizer, pre_tokenizer, post_processor, decoder as they stand */
+  const ckpt_object *trees[4];             /* normalizer, pre_tokenizer, post_processor, decoder as the file has them */
   uint32_t special[CKPT_N_SPECIALS];       /* ids; CKPT_TOKEN_NONE */
   uint32_t model_special[CKPT_N_SPECIALS]; /* those that config.json says, whether or not another file says them */
   ckpt_flag adds[CKPT_N_SPECIALS];         /* add_bos_token, add_eos_token, ... where something says so */
@@ -176,7 +176,7 @@ typedef struct ckpt_tokenizer {
   const char *left;            /* names the files that nothing uses, and why; NULL: all are used */
 } ckpt_tokenizer;
 
-/* Where a tree stands in `trees`. */
+/* Places in `trees`. */
 enum { CKPT_TREE_NORMALIZER, CKPT_TREE_PRE_TOKENIZER, CKPT_TREE_POST_PROCESSOR, CKPT_TREE_DECODER };
 
 /* The tokenizer of a path: a folder or one of its files (tokenizer.json, tokenizer.model), a GGUF file, or anything

@@ -99,7 +99,7 @@ static ckpt_status list_entries(maker *m, ckpt_error *err) {
     while (tensor->aliases != NULL && tensor->aliases[n_aliases] != NULL) n_aliases++;
     for (uint32_t k = 0; k < n_aliases; k++, m->n++)
       m->entries[m->n] =
-          make_entry(tensor, tensor->aliases[k], k + tensor->record->n_extra_names >= n_aliases, i, m->n);
+          make_entry(tensor, tensor->aliases[k], k + tensor->details->n_extra_names >= n_aliases, i, m->n);
   }
   if (m->n != 0) qsort(m->entries, m->n, sizeof *m->entries, compare_entries);
   return CKPT_OK;

@@ -226,8 +226,8 @@ ckpt_status ckpt_torch_rename(ckpt_object **root, const ckpt_index *described, c
   bool is_renamed = false;
   for (uint32_t i = 0; i < described->n_tensors && r.from != NULL && !is_renamed; i++) {
     const ckpt_tensor *now = &described->tensors[i];
-    is_renamed = now->record->like != 0 && now->record->like <= r.from->n_tensors &&
-                 has_other_names(&r.from->tensors[now->record->like - 1], now);
+    is_renamed = now->details->like != 0 && now->details->like <= r.from->n_tensors &&
+                 has_other_names(&r.from->tensors[now->details->like - 1], now);
   }
   if (!is_renamed) return CKPT_OK;
   ckpt_status status = ckpt_described_numbers(&r.numbers, &r.n_numbers, described, true, err);

@@ -24,7 +24,7 @@ static bool has_storage(const ckpt_tensor *tensor) {
 static uint64_t reach(const ckpt_tensor *tensor) {
   uint64_t units[CKPT_MAX_RANK], n = 1;
   const uint32_t rank = ckpt_tensor_units(tensor, units);
-  if (tensor->record->extent_form != CKPT_EXTENT_STRIDED) return tensor->n_elements;
+  if (tensor->details->extent_form != CKPT_EXTENT_STRIDED) return tensor->n_elements;
   for (uint32_t i = 0; i < rank; i++) n += (units[i] - 1) * tensor->extents[0].box[2 * rank + i];
   return n;
 }
@@ -39,8 +39,8 @@ static bool is_within(const ckpt_tensor *tensor, const ckpt_tensor *cover) {
 static int compare(const void *x, const void *y, void *tensors) {
   const uint32_t i = *(const uint32_t *)x, k = *(const uint32_t *)y;
   const ckpt_tensor *a = (const ckpt_tensor *)tensors + i, *b = (const ckpt_tensor *)tensors + k;
-  const bool a_is_flat = a->record->extent_form == CKPT_EXTENT_FLAT,
-             b_is_flat = b->record->extent_form == CKPT_EXTENT_FLAT;
+  const bool a_is_flat = a->details->extent_form == CKPT_EXTENT_FLAT,
+             b_is_flat = b->details->extent_form == CKPT_EXTENT_FLAT;
   if (a->storage != b->storage) return a->storage < b->storage ? -1 : 1;
   if (a_is_flat != b_is_flat) return a_is_flat ? -1 : 1;
   if (a->n_bytes != b->n_bytes) return a->n_bytes > b->n_bytes ? -1 : 1;
@@ -71,7 +71,7 @@ ckpt_status ckpt_torch_covers(const uint32_t **covers, const ckpt_index *describ
   for (uint32_t i = 0, first = 0; i < n; i++) {
     const ckpt_tensor *tensor = &described->tensors[members[i]], *cover = &described->tensors[members[first]];
     if (tensor->storage != cover->storage) first = i, cover = tensor;
-    if (cover->record->extent_form == CKPT_EXTENT_FLAT && is_within(tensor, cover)) found[members[i]] = members[first];
+    if (cover->details->extent_form == CKPT_EXTENT_FLAT && is_within(tensor, cover)) found[members[i]] = members[first];
   }
   free(members);
   *covers = found;
@@ -82,7 +82,7 @@ void ckpt_torch_view_of(ckpt_torch_view *out, const ckpt_tensor *tensor, const c
   *out = (ckpt_torch_view){.n_elements = cover->n_elements};
   out->offset = (first_byte(tensor) - first_byte(cover)) / ckpt_dtype_get(tensor->dtype)->block_bytes;
   ckpt_row_major(tensor->rank, tensor->shape, out->strides);
-  if (tensor->record->extent_form != CKPT_EXTENT_STRIDED) return;
+  if (tensor->details->extent_form != CKPT_EXTENT_STRIDED) return;
   for (uint32_t i = 0; i < tensor->rank; i++) out->strides[i] = tensor->extents[0].box[2 * tensor->rank + i];
 }
 
@@ -102,7 +102,7 @@ ckpt_status ckpt_torch_say_apart(const ckpt_index *described, ckpt_losses *losse
     const ckpt_tensor *tensor = &described->tensors[i];
     if (covers != NULL && covers[i] != i) continue;
     if (tensor->storage != 0 && n_members[tensor->storage] > 1) ckpt_name_list_add(&apart, tensor->name);
-    if (tensor->n_extents == 1 && tensor->record->extent_form == CKPT_EXTENT_STRIDED)
+    if (tensor->n_extents == 1 && tensor->details->extent_form == CKPT_EXTENT_STRIDED)
       ckpt_name_list_add(&strided, tensor->name);
     if (tensor->n_extents == 1 && tensor->extents[0].signs != 0) ckpt_name_list_add(&turned, tensor->name);
   }

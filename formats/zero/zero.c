@@ -209,6 +209,7 @@ const ckpt_format ckpt_format_zero = {
     .probe = probe,
     .read = read_index,
     .normalize = ckpt_zero_normalize,
+    .only_masters = ckpt_zero_only_masters,
     .layout = ckpt_zero_layout,
     .owns = ckpt_zero_owns,
     .parts = CKPT_ZERO_LATEST,

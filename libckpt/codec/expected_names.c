@@ -49,7 +49,7 @@ static ckpt_status fill(ckpt_index *index, const ckpt_expected_names *read, cons
     }
     CKPT_TRY(ckpt_index_add(index, name->text, strlen(name->text), (ckpt_dtype)like->dtype, like->rank, like->shape,
                             name->role, NULL, 0, NULL, err));
-    index->tensors[name->tensor].record->origin = like->record->origin;
+    index->tensors[name->tensor].details->origin = like->details->origin;
   }
   return CKPT_OK;
 }
@@ -176,8 +176,8 @@ ckpt_status ckpt_described_numbers(uint32_t **out, uint32_t *n_numbers, const ck
   for (uint32_t i = 0; i < n; i++) numbers[i] = UINT32_MAX;
   for (uint32_t i = 0; i < described->n_tensors; i++) {
     const ckpt_tensor *tensor = &described->tensors[i];
-    uint32_t like = tensor->record->like - 1;
-    if (tensor->record->like != 0 && like < n &&
+    uint32_t like = tensor->details->like - 1;
+    if (tensor->details->like != 0 && like < n &&
         (renamed || has_same_names(&described->objects_of->tensors[like], tensor)))
       numbers[like] = i;
   }

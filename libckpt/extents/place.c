@@ -196,10 +196,10 @@ typedef struct part {
 static uint64_t expected_bytes(const part *p, const ckpt_extent *extent) {
   if (extent->skip != 0) return 0;
   uint64_t n_units = extent->count, n_spanned = 1;
-  if (p->tensor->record->extent_form == CKPT_EXTENT_FLAT) return n_units * p->unit_bytes;
+  if (p->tensor->details->extent_form == CKPT_EXTENT_FLAT) return n_units * p->unit_bytes;
   const uint64_t *count = extent->box + p->rank, *strides = count + p->rank;
   (void)ckpt_product_u64(count, p->rank, &n_units);
-  if (p->tensor->record->extent_form == CKPT_EXTENT_BOX) return n_units * p->unit_bytes;
+  if (p->tensor->details->extent_form == CKPT_EXTENT_BOX) return n_units * p->unit_bytes;
   for (uint32_t axis = 0; axis < p->rank && n_units != 0; axis++) n_spanned += (count[axis] - 1) * strides[axis];
   return n_spanned == n_units ? n_units * p->unit_bytes : 0;
 }
@@ -207,8 +207,8 @@ static uint64_t expected_bytes(const part *p, const ckpt_extent *extent) {
 /* The box of an extent that is a box or a whole tensor, or NULL. */
 static const uint64_t *expected_counts(const part *p, const ckpt_extent *extent) {
   uint64_t n_units;
-  if (p->tensor->record->extent_form == CKPT_EXTENT_BOX) return extent->box + p->rank;
-  if (p->tensor->record->extent_form != CKPT_EXTENT_FLAT || extent->start != 0) return NULL;
+  if (p->tensor->details->extent_form == CKPT_EXTENT_BOX) return extent->box + p->rank;
+  if (p->tensor->details->extent_form != CKPT_EXTENT_FLAT || extent->start != 0) return NULL;
   return ckpt_product_u64(p->units, p->rank, &n_units) && n_units == extent->count ? p->units : NULL;
 }
 
@@ -237,7 +237,7 @@ static ckpt_status move_box(part *p, const ckpt_extent *extent, const uint64_t *
   p->mover->reader.dtype = (ckpt_dtype)p->tensor->dtype;
   p->mover->reader.counts = expected_counts(p, extent);
   p->mover->reader.rank = p->rank;
-  p->mover->reader.is_strided = p->tensor->record->extent_form == CKPT_EXTENT_STRIDED;
+  p->mover->reader.is_strided = p->tensor->details->extent_form == CKPT_EXTENT_STRIDED;
   CKPT_TRY(walk_move(p->mover, extent, &w, p->swap_bytes, p->buffer, err));
   p->n_moved += n;
   return CKPT_OK;
@@ -296,7 +296,7 @@ static ckpt_status move_boxes(part *p, ckpt_error *err) {
   uint32_t first = 0;
   for (uint32_t last = p->tensor->n_extents; first < last;) { /* the first box that can reach the part */
     uint32_t middle = first + (last - first) / 2;
-    if (extents[middle].box[0] + p->tensor->record->longest <= p->box_start[0])
+    if (extents[middle].box[0] + p->tensor->details->longest <= p->box_start[0])
       first = middle + 1;
     else
       last = middle;
@@ -307,7 +307,7 @@ static ckpt_status move_boxes(part *p, ckpt_error *err) {
     if (extent->box[0] >= p->box_start[0] + p->box_count[0]) break; /* sorted by their first axis */
     int64_t strides[CKPT_MAX_RANK];
     row_major(p->rank, count, strides);
-    if (p->tensor->record->extent_form == CKPT_EXTENT_STRIDED)
+    if (p->tensor->details->extent_form == CKPT_EXTENT_STRIDED)
       memcpy(strides, extent->box + 2 * p->rank, p->rank * sizeof *strides);
     CKPT_TRY(move_box(p, extent, extent->box, count, strides, 0, err));
   }
@@ -324,7 +324,7 @@ static ckpt_status visit_part(void *arg, const uint64_t *from, const uint64_t *c
     n *= count[axis];
   }
   p->n_moved = 0;
-  CKPT_TRY(p->tensor->record->extent_form == CKPT_EXTENT_FLAT ? move_flat(p, err) : move_boxes(p, err));
+  CKPT_TRY(p->tensor->details->extent_form == CKPT_EXTENT_FLAT ? move_flat(p, err) : move_boxes(p, err));
   if (p->n_moved == 0 || p->n_moved % n != 0) /* an output may have copies of it */
     return ckpt_fail(err, CKPT_EFORMAT, NULL, p->tensor->name, "stored pieces do not cover it exactly (%llu of %llu)",
                      (unsigned long long)p->n_moved, (unsigned long long)n);

@@ -106,8 +106,8 @@ static uint64_t span_bytes(const ckpt_tensor *tensor, const ckpt_extent *extent)
   uint64_t units[CKPT_MAX_RANK], n_units = extent->count;
   const uint32_t rank = ckpt_tensor_units(tensor, units);
   const uint64_t *count = extent->box + rank;
-  if (tensor->record->extent_form == CKPT_EXTENT_BOX) (void)ckpt_product_u64(count, rank, &n_units);
-  if (tensor->record->extent_form == CKPT_EXTENT_STRIDED) {
+  if (tensor->details->extent_form == CKPT_EXTENT_BOX) (void)ckpt_product_u64(count, rank, &n_units);
+  if (tensor->details->extent_form == CKPT_EXTENT_STRIDED) {
     n_units = 1;
     for (uint32_t axis = 0; axis < rank; axis++) n_units += (count[axis] - 1) * count[rank + axis];
   }

@@ -123,7 +123,7 @@ static ckpt_status drop_aliases(ckpt_index *described, ckpt_losses *losses, ckpt
     for (const char *const *alias = tensor->aliases; alias != NULL && *alias != NULL; alias++)
       CKPT_TRY(ckpt_losses_add(losses, err, "name %s (tied to %s)", *alias, tensor->name));
     tensor->aliases = NULL;
-    tensor->record->n_extra_names = 0;
+    tensor->details->n_extra_names = 0;
   }
   described->n_aliases = 0;
   return CKPT_OK;

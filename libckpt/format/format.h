@@ -90,6 +90,9 @@ typedef struct ckpt_format {
   /* Why an index's graph needs a tensor of its in the dtype that it has: "it is ..."; NULL: it does not, nor where
    * there is no such function. */
   const char *(*keeps_dtype)(const ckpt_index *index, const ckpt_tensor *tensor);
+  /* Why an output with these values keeps of a trained parameter its master alone: "stage 3 has masters". *instead is
+   * the value with which it keeps both, as advice names it. NULL: it keeps both, as all do without such a function. */
+  const char *(*only_masters)(const ckpt_format_values *values, const char **instead);
   /* Files and segments for a normalized, finished description. NULL where caps.can_write is false. */
   ckpt_status (*layout)(ckpt_layout *layout, const ckpt_layout_options *options, ckpt_error *err);
   /* Which files of a folder an earlier layout wrote, so that --force may replace them. NULL: only those that the new

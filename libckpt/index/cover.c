@@ -103,9 +103,9 @@ void ckpt_sort_boxes(ckpt_tensor *tensor) {
   uint32_t rank = ckpt_tensor_units(tensor, units);
   ckpt_extent *extents = (ckpt_extent *)tensor->extents;
   if (tensor->n_extents > 1) qsort_r(extents, tensor->n_extents, sizeof *extents, compare_boxes, &rank);
-  tensor->record->longest = 0;
+  tensor->details->longest = 0;
   for (uint32_t i = 0; i < tensor->n_extents; i++)
-    if (extents[i].box[rank] > tensor->record->longest) tensor->record->longest = extents[i].box[rank];
+    if (extents[i].box[rank] > tensor->details->longest) tensor->details->longest = extents[i].box[rank];
 }
 
 static uint64_t mix(uint64_t x) {
@@ -145,7 +145,7 @@ static ckpt_status check_boxes(ckpt_tensor *tensor, ckpt_extent *extents, const 
     if (!ckpt_product_u64(count, rank, &volume)) return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "a box overflows");
     if (volume == 0) continue;
     uint64_t last = volume - 1;
-    if (tensor->record->extent_form == CKPT_EXTENT_STRIDED && !stride_reach(extent->box, rank, &last))
+    if (tensor->details->extent_form == CKPT_EXTENT_STRIDED && !stride_reach(extent->box, rank, &last))
       return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "strides are negative or too large");
     CKPT_TRY(check_bytes(tensor, extent, last + 1, source, err));
     if (n_kept != 0 && memcmp(extent->box, extents[n_kept - 1].box, 2 * rank * sizeof *extent->box) == 0) continue;
@@ -166,7 +166,7 @@ ckpt_status ckpt_cover_check(ckpt_tensor *tensor, const ckpt_source *source, ckp
   uint32_t rank = ckpt_tensor_units(tensor, units);
   uint64_t n_units = tensor->n_elements / ckpt_dtype_get(tensor->dtype)->block_elements;
   ckpt_extent *extents = (ckpt_extent *)tensor->extents; /* the index's own copy, not frozen yet */
-  return tensor->record->extent_form == CKPT_EXTENT_FLAT
+  return tensor->details->extent_form == CKPT_EXTENT_FLAT
              ? check_flat(tensor, extents, n_units, source, err)
              : check_boxes(tensor, extents, units, rank, n_units, source, err);
 }

@@ -129,19 +129,19 @@ ckpt_status ckpt_index_add(ckpt_index *index, const char *name, size_t n_name, c
     memcpy(copy, extents, n_extents * sizeof *extents);
     tensor.extents = copy;
   }
-  CKPT_TRY(ckpt_index_own_record(index, &tensor, err));
-  tensor.record->origin = index->n_tensors;
+  CKPT_TRY(ckpt_index_own_details(index, &tensor, err));
+  tensor.details->origin = index->n_tensors;
   if (number != NULL) *number = index->n_tensors;
   index->tensors[index->n_tensors++] = tensor;
   index->n_extents += n_extents;
   return CKPT_OK;
 }
 
-ckpt_status ckpt_index_own_record(ckpt_index *index, ckpt_tensor *tensor, ckpt_error *err) {
-  ckpt_tensor_record *record = ckpt_arena_alloc(&index->arena, sizeof *record);
-  CKPT_TRY_ALLOC(record, err);
-  if (tensor->record != NULL) *record = *tensor->record;
-  tensor->record = record;
+ckpt_status ckpt_index_own_details(ckpt_index *index, ckpt_tensor *tensor, ckpt_error *err) {
+  ckpt_tensor_details *details = ckpt_arena_alloc(&index->arena, sizeof *details);
+  CKPT_TRY_ALLOC(details, err);
+  if (tensor->details != NULL) *details = *tensor->details;
+  tensor->details = details;
   return CKPT_OK;
 }
 
@@ -153,7 +153,7 @@ ckpt_status ckpt_index_operand(ckpt_tensor **out, ckpt_index *index, const ckpt_
   tensor->dtype = (uint8_t)dtype;
   tensor->extents = extents;
   tensor->n_extents = n_extents;
-  CKPT_TRY(ckpt_index_own_record(index, tensor, err));
+  CKPT_TRY(ckpt_index_own_details(index, tensor, err));
   *out = tensor;
   return measure(tensor, err);
 }
@@ -166,7 +166,7 @@ ckpt_status ckpt_index_derive(ckpt_index *index, uint32_t number, const ckpt_der
   if (derived->n_operands != 0) memcpy(operands, derived->operands, derived->n_operands * sizeof *operands);
   *kept = *derived;
   kept->operands = operands;
-  index->tensors[number].record->derived = kept;
+  index->tensors[number].details->derived = kept;
   return CKPT_OK;
 }
 
@@ -185,7 +185,7 @@ ckpt_status ckpt_index_alias(ckpt_index *index, uint32_t number, const char *nam
   }
   index->alias_list = aliases;
   index->n_alias_list = n;
-  const size_t at = n - tensor->record->n_extra_names; /* those stay the last */
+  const size_t at = n - tensor->details->n_extra_names; /* those stay the last */
   aliases[n] = aliases[at];
   aliases[at] = ckpt_arena_copy(&index->arena, name);
   CKPT_TRY_ALLOC(aliases[at], err);
@@ -202,11 +202,11 @@ ckpt_status ckpt_index_alias_as(ckpt_index *index, uint32_t number, const char *
     extra = tensor->name;
     CKPT_TRY_ALLOC(tensor->name = ckpt_arena_copy(&index->arena, name), err);
     tensor->role = (uint8_t)role;
-    while (tensor->aliases != NULL && tensor->aliases[tensor->record->n_extra_names] != NULL)
-      tensor->record->n_extra_names++;
+    while (tensor->aliases != NULL && tensor->aliases[tensor->details->n_extra_names] != NULL)
+      tensor->details->n_extra_names++;
   }
   CKPT_TRY(ckpt_index_alias(index, number, extra, err));
-  tensor->record->n_extra_names++;
+  tensor->details->n_extra_names++;
   return CKPT_OK;
 }
 
@@ -238,7 +238,7 @@ ckpt_status ckpt_index_set_metadata(ckpt_index *index, const char *key, const ch
   return ckpt_index_set_typed(index, key, value, NULL, err);
 }
 
-ckpt_status ckpt_index_set_typed(ckpt_index *index, const char *key, const char *value, const ckpt_value *typed,
+ckpt_status ckpt_index_set_typed(ckpt_index *index, const char *key, const char *value, const ckpt_typed_value *typed,
                                  ckpt_error *err) {
   CKPT_TRY(grow(index, &index->metadata, index->n_metadata, &index->metadata_capacity, sizeof *index->metadata, err));
   ckpt_meta meta = {ckpt_arena_copy(&index->arena, key), ckpt_arena_copy(&index->arena, value), typed};
@@ -276,7 +276,7 @@ bool ckpt_index_is_unread(const ckpt_index *index, const char *name) {
 }
 
 void ckpt_index_break(ckpt_index *index, uint32_t first, uint32_t end) {
-  for (uint32_t i = first; i < end; i++) index->tensors[i].record->extent_form = CKPT_EXTENT_BROKEN;
+  for (uint32_t i = first; i < end; i++) index->tensors[i].details->extent_form = CKPT_EXTENT_BROKEN;
 }
 
 ckpt_status ckpt_index_add_broken(ckpt_index *index, const char *name, ckpt_role role, uint32_t file, ckpt_error *err) {
@@ -400,7 +400,7 @@ ckpt_status ckpt_index_drop_broken(ckpt_index *index, ckpt_error *err) {
   uint32_t n = 0;
   for (uint32_t i = 0; i < index->n_tensors; i++) {
     const ckpt_tensor *tensor = &index->tensors[i];
-    if (tensor->record->extent_form != CKPT_EXTENT_BROKEN) {
+    if (tensor->details->extent_form != CKPT_EXTENT_BROKEN) {
       index->tensors[n++] = *tensor;
       continue;
     }
@@ -474,7 +474,7 @@ static ckpt_status sort_aliases(ckpt_index *index, ckpt_error *err) {
 
 /* Whether the extents cover what is stored of a tensor. Operands of other indexes have been checked. */
 static ckpt_status check_stored(const ckpt_index *index, ckpt_tensor *tensor, ckpt_error *err) {
-  const ckpt_derivation *derived = tensor->record->derived;
+  const ckpt_derivation *derived = tensor->details->derived;
   if (derived == NULL) return ckpt_cover_check(tensor, index->source, err);
   for (uint32_t i = 0; i < derived->n_operands; i++)
     if (derived->operands[i].index == index)
@@ -488,7 +488,7 @@ static ckpt_status check_cover(ckpt_index *index, ckpt_error *err) {
   ckpt_error defect = {0};
   for (uint32_t i = 0; i < index->n_tensors; i++) {
     ckpt_tensor *tensor = &index->tensors[i];
-    if (tensor->record->extent_form == CKPT_EXTENT_BROKEN) continue;
+    if (tensor->details->extent_form == CKPT_EXTENT_BROKEN) continue;
     ckpt_status status = check_stored(index, tensor, &defect);
     const char *file = index->defects.report == NULL ? NULL : ckpt_index_file_of(index, tensor);
     ckpt_fail_at(status, &defect, tensor->n_extents == 0 ? NULL : file, tensor->name);

@@ -43,18 +43,18 @@ typedef struct ckpt_composite {
 
 /* A metadata value that is not plain text (number, bool, array, very long or odd text), as GGUF encodes it:
  * libckpt/codec/gguf/value.h. Short ones are in memory, long ones stay in their file. */
-typedef struct ckpt_value {
+typedef struct ckpt_typed_value {
   uint32_t type;        /* ckpt_gguf_type */
   uint32_t file;        /* of source */
   const uint8_t *bytes; /* NULL: in the file */
   ckpt_source *source;  /* borrowed from the index that was read; NULL where bytes are in memory */
   uint64_t offset, n_bytes;
-} ckpt_value;
+} ckpt_typed_value;
 
 /* One entry of metadata. */
 typedef struct ckpt_meta {
-  const char *key, *value; /* text; for a typed value, how it is shown */
-  const ckpt_value *typed; /* NULL: a text */
+  const char *key, *value;       /* text; for a typed value, how it is shown */
+  const ckpt_typed_value *typed; /* NULL: a text */
 } ckpt_meta;
 
 /* What a note is about, for whoever acts on it: nobody looks into its text. */
@@ -140,7 +140,7 @@ struct ckpt_index {
   uint32_t min_ranks; /* as ckpt_info */
   ckpt_parallel parallel;
   const char *part;     /* text: it holds one rank's part of tensors; names one with both shapes; or NULL */
-  const char *tag;      /* of the DeepSpeed save; or NULL */
+  const char *tag;      /* name of this save in its folder, where that can have several; or NULL */
   ckpt_tensor *tensors; /* in the order they were added: source order */
   uint32_t n_tensors, capacity;
   uint32_t *by_name;        /* n_tensors numbers in byte order of names; NULL before finish */
@@ -209,8 +209,8 @@ ckpt_status ckpt_index_operand(ckpt_tensor **out, ckpt_index *index, const ckpt_
  * among its tensors, as it checks tensors. plan/derive.h finds an expression's operands. */
 ckpt_status ckpt_index_derive(ckpt_index *index, uint32_t number, const ckpt_derivation *derived, ckpt_error *err);
 
-/* Gives a tensor that was copied from another a record of its own. */
-ckpt_status ckpt_index_own_record(ckpt_index *index, ckpt_tensor *tensor, ckpt_error *err);
+/* Gives a tensor that was copied from another details of its own. */
+ckpt_status ckpt_index_own_details(ckpt_index *index, ckpt_tensor *tensor, ckpt_error *err);
 
 /* Adds another name for a tensor already added. */
 ckpt_status ckpt_index_alias(ckpt_index *index, uint32_t number, const char *name, ckpt_error *err);
@@ -248,7 +248,7 @@ ckpt_meta *ckpt_index_meta(const ckpt_index *index, const char *key);
 /* Metadata, side files and notes; text is copied. */
 ckpt_status ckpt_index_set_metadata(ckpt_index *index, const char *key, const char *value, ckpt_error *err);
 /* The same for a typed value, which is borrowed; value is how it is shown. */
-ckpt_status ckpt_index_set_typed(ckpt_index *index, const char *key, const char *value, const ckpt_value *typed,
+ckpt_status ckpt_index_set_typed(ckpt_index *index, const char *key, const char *value, const ckpt_typed_value *typed,
                                  ckpt_error *err);
 ckpt_status ckpt_index_add_side_file(ckpt_index *index, const char *name, uint32_t file, uint64_t n_bytes,
                                      ckpt_error *err); /* as above */

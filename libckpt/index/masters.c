@@ -70,10 +70,10 @@ static ckpt_status stand_in(ckpt_index *index, ckpt_tensor *parameter, const ckp
   *parameter = *master; /* but for what it is called and stands for */
   parameter->name = stored.name;
   parameter->aliases = stored.aliases;
-  CKPT_TRY(ckpt_index_own_record(index, parameter, err));
-  parameter->record->n_extra_names = stored.record->n_extra_names;
+  CKPT_TRY(ckpt_index_own_details(index, parameter, err));
+  parameter->details->n_extra_names = stored.details->n_extra_names;
   parameter->role = stored.role;
-  parameter->record->origin = stored.record->origin;
+  parameter->details->origin = stored.details->origin;
   return CKPT_OK;
 }
 

@@ -140,7 +140,7 @@ static void choose_by_rank(namer *naming, ckpt_tensor *tensor) {
   const char **aliases = (const char **)(uintptr_t)tensor->aliases;
   size_t n = 0, best = SIZE_MAX;
   while (aliases != NULL && aliases[n] != NULL) n++;
-  for (size_t i = 0; i + tensor->record->n_extra_names < n; i++) {
+  for (size_t i = 0; i + tensor->details->n_extra_names < n; i++) {
     const char *name = best == SIZE_MAX ? tensor->name : aliases[best];
     const int by = ckpt_tie_rank(aliases[i], naming->like) - ckpt_tie_rank(name, naming->like);
     if (by < 0 || (by == 0 && strcmp(aliases[i], name) < 0)) best = i;
@@ -158,7 +158,7 @@ static void choose_name(const ckpt_arch *arch, ckpt_tensor *tensor) {
   const char **aliases = (const char **)(uintptr_t)tensor->aliases;
   size_t n = 0;
   while (aliases != NULL && aliases[n] != NULL) n++;
-  for (size_t i = 0; i + tensor->record->n_extra_names < n; i++) {
+  for (size_t i = 0; i + tensor->details->n_extra_names < n; i++) {
     if (is_kept(arch, tensor->name) || (!is_kept(arch, aliases[i]) && strcmp(tensor->name, aliases[i]) < 0)) continue;
     const char *name = tensor->name;
     tensor->name = aliases[i];

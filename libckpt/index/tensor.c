@@ -9,10 +9,10 @@
 
 static void view_extent(const ckpt_index *index, const ckpt_tensor *tensor, const ckpt_extent *extent, bool is_raw,
                         ckpt_extent_view *out) {
-  ckpt_extent_view view = {.struct_size = out->struct_size, .flat = tensor->record->extent_form == CKPT_EXTENT_FLAT};
+  ckpt_extent_view view = {.struct_size = out->struct_size, .flat = tensor->details->extent_form == CKPT_EXTENT_FLAT};
   if (extent->file != CKPT_FILE_LITERAL) { /* what a literal has in `offset` is its value */
     view.raw = is_raw && extent->chain[0] == CKPT_DECODE_RAW && extent->signs == 0 &&
-               tensor->record->extent_form != CKPT_EXTENT_STRIDED;
+               tensor->details->extent_form != CKPT_EXTENT_STRIDED;
     view.offset = extent->offset + (view.raw ? extent->skip : 0);
     view.n_bytes = extent->n_stored - (view.raw ? extent->skip : 0);
     if (ckpt_source_root(index->source)[0] != '\0') view.file = ckpt_source_path(index->source, extent->file);
@@ -34,7 +34,7 @@ static void view_extent(const ckpt_index *index, const ckpt_tensor *tensor, cons
 }
 
 bool ckpt_tensor_extents(const ckpt_index *index, const ckpt_tensor *tensor, size_t i, ckpt_extent_view *out) {
-  const ckpt_derivation *derived = tensor->record->derived;
+  const ckpt_derivation *derived = tensor->details->derived;
   if (derived == NULL) {
     if (i >= tensor->n_extents) return false;
     view_extent(index, tensor, &tensor->extents[i], true, out);
@@ -70,10 +70,10 @@ static bool is_same_extent(const ckpt_tensor *tensor, const ckpt_extent *a, cons
   if (a->file != b->file || a->offset != b->offset || a->n_stored != b->n_stored || a->skip != b->skip ||
       a->signs != b->signs || memcmp(a->chain, b->chain, sizeof a->chain) != 0)
     return false;
-  if (tensor->record->extent_form == CKPT_EXTENT_FLAT) return a->start == b->start && a->count == b->count;
+  if (tensor->details->extent_form == CKPT_EXTENT_FLAT) return a->start == b->start && a->count == b->count;
   uint64_t units[CKPT_MAX_RANK];
   const uint32_t rank = ckpt_tensor_units(tensor, units);
-  const size_t n = tensor->record->extent_form == CKPT_EXTENT_STRIDED ? 3 : 2;
+  const size_t n = tensor->details->extent_form == CKPT_EXTENT_STRIDED ? 3 : 2;
   return a->box == b->box || memcmp(a->box, b->box, n * rank * sizeof *a->box) == 0;
 }
 
@@ -89,11 +89,11 @@ static bool is_same_derivation(const ckpt_derivation *a, const ckpt_derivation *
 }
 
 bool ckpt_tensor_same_place(const ckpt_tensor *a, const ckpt_tensor *b) {
-  if (a->dtype != b->dtype || !ckpt_tensor_same_shape(a, b) || a->record->extent_form != b->record->extent_form ||
+  if (a->dtype != b->dtype || !ckpt_tensor_same_shape(a, b) || a->details->extent_form != b->details->extent_form ||
       a->n_extents != b->n_extents || a->n_extents == 0)
     return false;
-  if (a->record->derived != NULL || b->record->derived != NULL)
-    return is_same_derivation(a->record->derived, b->record->derived);
+  if (a->details->derived != NULL || b->details->derived != NULL)
+    return is_same_derivation(a->details->derived, b->details->derived);
   for (uint32_t i = 0; i < a->n_extents && a->extents != b->extents; i++)
     if (!is_same_extent(a, &a->extents[i], &b->extents[i])) return false;
   return true;

@@ -20,7 +20,7 @@ typedef struct ckpt_derivation {
 } ckpt_derivation;
 
 /* What an index keeps of each tensor beside what callers see. */
-typedef struct ckpt_tensor_record {
+typedef struct ckpt_tensor_details {
   uint64_t longest;               /* units on the first axis of the longest boxed extent */
   const ckpt_derivation *derived; /* NULL: its bytes are stored */
   uint32_t origin;                /* number of the tensor that it was described from */
@@ -28,7 +28,7 @@ typedef struct ckpt_tensor_record {
   uint32_t like;                  /* number of the tensor that it stands for in the index of the objects, + 1 */
   uint32_t n_extra_names;         /* the last of its aliases, those that are no names of the model */
   uint8_t extent_form;            /* ckpt_extent_form */
-} ckpt_tensor_record;
+} ckpt_tensor_details;
 
 /* Whether tensors of this role are the model's own. */
 static inline bool ckpt_role_is_model(ckpt_role role) {

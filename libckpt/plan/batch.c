@@ -1,4 +1,4 @@
-/* batch.c - which pieces read the same leaves, and in which tiles: see batch.h and plan.h. */
+/* batch.c - which pieces have the same reads, and in which tiles: see batch.h and plan.h. */
 #include "libckpt/plan/batch.h"
 
 #include <stdlib.h>
@@ -11,17 +11,17 @@
 #include "libckpt/plan/lower.h"
 #include "libckpt/plan/same.h"
 
-enum { MAX_LEAVES = 4096, LEVEL = CKPT_N_ORDER - 1 };
+enum { MAX_READS = 4096, LEVEL = CKPT_N_ORDER - 1 };
 
 ckpt_status ckpt_batcher_start(ckpt_batcher *batcher, ckpt_plan *plan, ckpt_error *err) {
   *batcher = (ckpt_batcher){.plan = plan, .n_table = 1024};
   batcher->table = calloc(batcher->n_table, sizeof *batcher->table);
-  batcher->leaves = calloc(MAX_LEAVES, sizeof *batcher->leaves);
-  batcher->views = calloc(MAX_LEAVES, sizeof *batcher->views);
+  batcher->reads = calloc(MAX_READS, sizeof *batcher->reads);
+  batcher->views = calloc(MAX_READS, sizeof *batcher->views);
   size_t n_values = (size_t)plan->n_values + 1;
   batcher->value_batches = reallocarray(NULL, n_values, sizeof *batcher->value_batches);
   if (batcher->value_batches != NULL) memset(batcher->value_batches, 0xFF, n_values * sizeof *batcher->value_batches);
-  if (batcher->table != NULL && batcher->leaves != NULL && batcher->views != NULL && batcher->value_batches != NULL)
+  if (batcher->table != NULL && batcher->reads != NULL && batcher->views != NULL && batcher->value_batches != NULL)
     return CKPT_OK;
   ckpt_batcher_end(batcher);
   return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
@@ -30,12 +30,12 @@ ckpt_status ckpt_batcher_start(ckpt_batcher *batcher, ckpt_plan *plan, ckpt_erro
 void ckpt_batcher_end(ckpt_batcher *batcher) {
   free(batcher->table);
   free(batcher->hashes);
-  free(batcher->leaves);
+  free(batcher->reads);
   free(batcher->views);
   free(batcher->value_batches);
 }
 
-/* ---- leaves -------------------------------------------------------------------------------------------------- */
+/* ---- reads -------------------------------------------------------------------------------------------------- */
 
 static bool view_is_whole(const ckpt_view *view) {
   for (uint32_t axis = 0; axis < view->rank; axis++)
@@ -43,65 +43,65 @@ static bool view_is_whole(const ckpt_view *view) {
   return true;
 }
 
-/* The leaf as a batch would read it for this node alone; its view is written to *view. */
-static void leaf_of(ckpt_leaf *leaf, ckpt_view *view, const ckpt_expr *node, bool is_whole) {
-  *leaf = (ckpt_leaf){.expr = node,
-                      .view = view,
-                      .is_whole = is_whole,
-                      .unit_bytes = ckpt_dtype_get((ckpt_dtype)node->dtype)->block_bytes};
-  ckpt_leaf_view(node, view);
+/* The read as a batch would make it for this node alone; its view is written to *view. */
+static void read_of(ckpt_batch_read *read, ckpt_view *view, const ckpt_expr *node, bool is_whole) {
+  *read = (ckpt_batch_read){.expr = node,
+                            .view = view,
+                            .is_whole = is_whole,
+                            .unit_bytes = ckpt_dtype_get((ckpt_dtype)node->dtype)->block_bytes};
+  ckpt_expr_view(node, view);
   if (node->tensor != NULL) {
     ckpt_view native = {0};
     native.rank = ckpt_tensor_units(node->tensor, native.shape);
     memcpy(native.count, native.shape, sizeof native.count);
     if (view_is_whole(view)) *view = native; /* however it was reshaped, it is all of it, in order */
-    leaf->is_native =
+    read->is_native =
         view->rank == native.rank && memcmp(view->shape, native.shape, native.rank * sizeof *native.shape) == 0;
   }
-  leaf->cut_axis = view->order[0];
-  leaf->n_units = 1;
+  read->cut_axis = view->order[0];
+  read->n_units = 1;
   for (uint32_t axis = 0; axis < view->rank; axis++) {
     view->order[axis] = (uint8_t)axis;
-    leaf->n_units *= view->count[axis];
+    read->n_units *= view->count[axis];
   }
-  leaf->n_bytes = leaf->n_units * leaf->unit_bytes;
+  read->n_bytes = read->n_units * read->unit_bytes;
 }
 
-static const void *leaf_identity(const ckpt_leaf *leaf) {
-  return leaf->expr->tensor != NULL ? (const void *)leaf->expr->tensor : leaf->expr->memory;
+static const void *read_identity(const ckpt_batch_read *read) {
+  return read->expr->tensor != NULL ? (const void *)read->expr->tensor : read->expr->memory;
 }
 
-/* In how many axes leaves of one read agree: tiles cut the first that has a length, and a hull grows over those behind
+/* In how many axes reads that are one agree: tiles cut the first that has a length, and a hull grows over those behind
  * it. */
-static uint32_t fixed_axes(const ckpt_leaf *leaf) {
-  uint32_t n = leaf->cut_axis != 0 || leaf->is_whole ? leaf->view->rank : 1;
-  while (n < leaf->view->rank && leaf->view->count[n - 1] == 1) n++;
+static uint32_t fixed_axes(const ckpt_batch_read *read) {
+  uint32_t n = read->cut_axis != 0 || read->is_whole ? read->view->rank : 1;
+  while (n < read->view->rank && read->view->count[n - 1] == 1) n++;
   return n;
 }
 
-static bool have_one_shape(const ckpt_leaf *a, const ckpt_leaf *b) {
+static bool have_one_shape(const ckpt_batch_read *a, const ckpt_batch_read *b) {
   return a->view->rank == b->view->rank &&
          memcmp(a->view->shape, b->view->shape, a->view->rank * sizeof *a->view->shape) == 0;
 }
 
 /* Whether tiles go through all of a tensor in its order: then its shape only says where they may be cut. */
-static bool is_all_in_order(const ckpt_leaf *leaf) {
-  return leaf->expr->tensor != NULL && !leaf->is_whole && leaf->cut_axis == 0 && leaf->n_units != 0 &&
-         view_is_whole(leaf->view);
+static bool is_all_in_order(const ckpt_batch_read *read) {
+  return read->expr->tensor != NULL && !read->is_whole && read->cut_axis == 0 && read->n_units != 0 &&
+         view_is_whole(read->view);
 }
 
-static bool has_all_rows(const ckpt_leaf *leaf) {
-  return !leaf->is_whole && leaf->cut_axis == 0 && leaf->view->start[0] == 0 &&
-         leaf->view->count[0] == leaf->view->shape[0];
+static bool has_all_rows(const ckpt_batch_read *read) {
+  return !read->is_whole && read->cut_axis == 0 && read->view->start[0] == 0 &&
+         read->view->count[0] == read->view->shape[0];
 }
 
-/* Whether two leaves can be one read: same tensor seen alike, same rows; or all of it, which one of them sees as it is
+/* Whether two reads can be one: same tensor seen alike, same rows; or all of it, which one of them sees as it is
  * (its rows, and rows of heads that are put in another order). */
-static bool leaves_match(const ckpt_leaf *a, const ckpt_leaf *b) {
-  if (leaf_identity(a) == leaf_identity(b) && a->unit_bytes == b->unit_bytes && is_all_in_order(a) &&
+static bool can_be_one(const ckpt_batch_read *a, const ckpt_batch_read *b) {
+  if (read_identity(a) == read_identity(b) && a->unit_bytes == b->unit_bytes && is_all_in_order(a) &&
       is_all_in_order(b) && !have_one_shape(a, b))
     return a->is_native || b->is_native;
-  if (leaf_identity(a) != leaf_identity(b) || a->is_whole != b->is_whole || a->cut_axis != b->cut_axis ||
+  if (read_identity(a) != read_identity(b) || a->is_whole != b->is_whole || a->cut_axis != b->cut_axis ||
       a->unit_bytes != b->unit_bytes || !have_one_shape(a, b))
     return false;
   const uint32_t n_fixed = fixed_axes(a);
@@ -110,7 +110,7 @@ static bool leaves_match(const ckpt_leaf *a, const ckpt_leaf *b) {
 }
 
 /* Grows the hull of `into` over the other's box; a hull that grows moves to *grown. */
-static void leaf_merge(ckpt_leaf *into, const ckpt_leaf *other, ckpt_view *grown) {
+static void read_merge(ckpt_batch_read *into, const ckpt_batch_read *other, ckpt_view *grown) {
   ckpt_view hull = *into->view;
   if (!have_one_shape(into, other)) { /* all of it both: what is not as it stands needs its own axes */
     if (!into->is_native) return;
@@ -134,7 +134,7 @@ static void leaf_merge(ckpt_leaf *into, const ckpt_leaf *other, ckpt_view *grown
 }
 
 /* Whether merging would move the hull. */
-static bool leaf_grows(const ckpt_leaf *into, const ckpt_leaf *other) {
+static bool read_grows(const ckpt_batch_read *into, const ckpt_batch_read *other) {
   if (!have_one_shape(into, other)) return into->is_native;
   for (uint32_t axis = 0; axis < into->view->rank; axis++)
     if (other->view->start[axis] < into->view->start[axis] ||
@@ -143,23 +143,23 @@ static bool leaf_grows(const ckpt_leaf *into, const ckpt_leaf *other) {
   return false;
 }
 
-/* Collects the distinct leaves of an expression, in the order of evaluation. */
+/* Collects the distinct reads of an expression, in the order of evaluation. */
 static ckpt_status collect(ckpt_batcher *batcher, const ckpt_expr *node, bool is_whole, uint32_t *n, ckpt_error *err) {
-  ckpt_leaf *leaves = batcher->leaves;
-  if (node->op->rule == CKPT_RULE_LEAF) {
-    ckpt_leaf leaf;
+  ckpt_batch_read *reads = batcher->reads;
+  if (node->op->rule == CKPT_RULE_READ) {
+    ckpt_batch_read read;
     ckpt_view view;
-    leaf_of(&leaf, &view, node, is_whole);
+    read_of(&read, &view, node, is_whole);
     for (uint32_t i = 0; i < *n; i++)
-      if (leaves_match(&leaves[i], &leaf)) {
-        leaf_merge(&leaves[i], &leaf, &batcher->views[i]);
+      if (can_be_one(&reads[i], &read)) {
+        read_merge(&reads[i], &read, &batcher->views[i]);
         return CKPT_OK;
       }
-    if (*n == MAX_LEAVES)
-      return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "more than %d tensors in one expression", MAX_LEAVES);
+    if (*n == MAX_READS)
+      return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "more than %d tensors in one expression", MAX_READS);
     batcher->views[*n] = view;
-    leaf.view = &batcher->views[*n];
-    leaves[(*n)++] = leaf;
+    read.view = &batcher->views[*n];
+    reads[(*n)++] = read;
     return CKPT_OK;
   }
   for (uint32_t i = 0; i < node->n_args; i++)
@@ -167,15 +167,15 @@ static ckpt_status collect(ckpt_batcher *batcher, const ckpt_expr *node, bool is
   return CKPT_OK;
 }
 
-uint32_t ckpt_batch_leaf(const ckpt_batch *batch, const ckpt_expr *node, bool is_whole, bool *is_direct) {
-  ckpt_leaf wanted;
+uint32_t ckpt_batch_find_read(const ckpt_batch *batch, const ckpt_expr *node, bool is_whole, bool *is_direct) {
+  ckpt_batch_read wanted;
   ckpt_view read;
-  leaf_of(&wanted, &read, node, is_whole);
+  read_of(&wanted, &read, node, is_whole);
   uint32_t number = 0;
-  while (number + 1 < batch->n_leaves && !leaves_match(&batch->leaves[number], &wanted)) number++;
+  while (number + 1 < batch->n_reads && !can_be_one(&batch->reads[number], &wanted)) number++;
   ckpt_view view;
-  ckpt_leaf_view(node, &view);
-  *is_direct = wanted.n_units == batch->leaves[number].n_units;
+  ckpt_expr_view(node, &view);
+  *is_direct = wanted.n_units == batch->reads[number].n_units;
   for (uint32_t axis = 0; axis < view.rank; axis++) *is_direct = *is_direct && view.order[axis] == axis;
   return number;
 }
@@ -187,17 +187,17 @@ static uint64_t mix(uint64_t hash, uint64_t value) {
   return hash ^ hash >> 29;
 }
 
-/* Of what is read tile by tile, where anything is: leaves that are kept whole join it (reads_match). */
-static uint64_t hash_leaves(const ckpt_leaf *leaves, uint32_t n, uint64_t level) {
+/* Of what is read tile by tile, where anything is: reads that are kept whole join it (reads_match). */
+static uint64_t hash_reads(const ckpt_batch_read *reads, uint32_t n, uint64_t level) {
   uint64_t hash = mix(level, 0);
   uint32_t n_cut = 0;
-  for (uint32_t i = 0; i < n; i++) n_cut += !leaves[i].is_whole;
+  for (uint32_t i = 0; i < n; i++) n_cut += !reads[i].is_whole;
   for (uint32_t i = 0; i < n; i++) {
-    if (leaves[i].is_whole && n_cut != 0) continue;
-    hash = mix(hash, (uint64_t)(uintptr_t)leaf_identity(&leaves[i]));
-    if (has_all_rows(&leaves[i])) continue; /* whatever its axes are: leaves_match */
-    for (uint32_t axis = 0, n_fixed = fixed_axes(&leaves[i]); axis < n_fixed; axis++)
-      hash = mix(hash, leaves[i].view->start[axis] * 3 + leaves[i].view->count[axis]);
+    if (reads[i].is_whole && n_cut != 0) continue;
+    hash = mix(hash, (uint64_t)(uintptr_t)read_identity(&reads[i]));
+    if (has_all_rows(&reads[i])) continue; /* whatever its axes are: can_be_one */
+    for (uint32_t axis = 0, n_fixed = fixed_axes(&reads[i]); axis < n_fixed; axis++)
+      hash = mix(hash, reads[i].view->start[axis] * 3 + reads[i].view->count[axis]);
   }
   return hash;
 }
@@ -226,12 +226,12 @@ static ckpt_status find_level(const ckpt_batcher *batcher, const ckpt_expr *node
   return CKPT_OK;
 }
 
-static void source_order(const ckpt_leaf *leaf, uint64_t *order) {
-  const ckpt_tensor *tensor = leaf->expr->tensor;
+static void source_order(const ckpt_batch_read *read, uint64_t *order) {
+  const ckpt_tensor *tensor = read->expr->tensor;
   order[0] = 1;
   if (tensor == NULL || tensor->n_extents == 0) return;
   order[1] = tensor->extents[0].file;
-  order[2] = tensor->extents[0].offset + leaf->view->start[0];
+  order[2] = tensor->extents[0].offset + read->view->start[0];
 }
 
 static ckpt_status insert(ckpt_batcher *batcher, uint64_t hash, uint32_t number, ckpt_error *err) {
@@ -262,19 +262,19 @@ static ckpt_status insert(ckpt_batcher *batcher, uint64_t hash, uint32_t number,
   return CKPT_OK;
 }
 
-/* The place of the batch's leaf that is one read with this one; n_leaves where there is none. */
-static uint32_t find_leaf(const ckpt_leaf *leaves, uint32_t n, const ckpt_leaf *wanted) {
+/* The place of the batch's read that can be one with this; n_reads where there is none. */
+static uint32_t find_read(const ckpt_batch_read *reads, uint32_t n, const ckpt_batch_read *wanted) {
   uint32_t i = 0;
-  while (i < n && !leaves_match(&leaves[i], wanted)) i++;
+  while (i < n && !can_be_one(&reads[i], wanted)) i++;
   return i;
 }
 
-/* Whether the leaves of one piece read what another's do: the same ones tile by tile, and of those that are kept whole
+/* Whether the reads of one piece are another's: the same ones tile by tile, and of those that are kept whole
  * one has all that the other has, so that reading for both holds no more than reading for that one. */
-static bool reads_match(const ckpt_leaf *more, uint32_t n_more, const ckpt_leaf *less, uint32_t n_less) {
+static bool reads_match(const ckpt_batch_read *more, uint32_t n_more, const ckpt_batch_read *less, uint32_t n_less) {
   uint32_t n_found = 0, n_cut = 0;
   for (uint32_t i = 0; i < n_less; i++) {
-    if (find_leaf(more, n_more, &less[i]) == n_more) return false;
+    if (find_read(more, n_more, &less[i]) == n_more) return false;
     n_found += !less[i].is_whole;
   }
   for (uint32_t i = 0; i < n_more; i++) n_cut += !more[i].is_whole;
@@ -282,13 +282,13 @@ static bool reads_match(const ckpt_leaf *more, uint32_t n_more, const ckpt_leaf 
 }
 
 /* Values are computed outside lanes, so that whoever needs one can be ordered behind it. */
-static bool batch_takes(const ckpt_batch *batch, const ckpt_leaf *leaves, uint32_t n, uint64_t level,
+static bool batch_takes(const ckpt_batch *batch, const ckpt_batch_read *reads, uint32_t n, uint64_t level,
                         const uint64_t *after, uint32_t lane, bool is_value) {
   if (batch->order[LEVEL] != level || (lane != 0 && batch->lane != 0)) return false;
   if (level != 0 && ckpt_compare_orders(after, batch->order) > 0) return false; /* runs before a value is there */
   if ((lane != 0 && batch->has_value) || (is_value && batch->lane != 0)) return false;
-  return n > batch->n_leaves ? reads_match(leaves, n, batch->leaves, batch->n_leaves)
-                             : reads_match(batch->leaves, batch->n_leaves, leaves, n);
+  return n > batch->n_reads ? reads_match(reads, n, batch->reads, batch->n_reads)
+                            : reads_match(batch->reads, batch->n_reads, reads, n);
 }
 
 /* Points *view at an equal one in the plan's memory: tensors of one shape, one after the other, share it. */
@@ -306,41 +306,41 @@ static ckpt_status share_view(ckpt_batcher *batcher, const ckpt_view **view, ckp
   return CKPT_OK;
 }
 
-/* Makes the batch, which has room for it, read a leaf too. */
-static ckpt_status add_leaf(ckpt_batcher *batcher, ckpt_batch *batch, const ckpt_leaf *leaf, ckpt_error *err) {
-  const ckpt_tensor *tensor = leaf->expr->tensor;
-  ckpt_leaf *added = &batch->leaves[batch->n_leaves++];
-  *added = *leaf;
+/* Adds a read to the batch, which has room for it. */
+static ckpt_status add_read(ckpt_batcher *batcher, ckpt_batch *batch, const ckpt_batch_read *read, ckpt_error *err) {
+  const ckpt_tensor *tensor = read->expr->tensor;
+  ckpt_batch_read *added = &batch->reads[batch->n_reads++];
+  *added = *read;
   for (uint32_t k = 0; tensor != NULL && k < tensor->n_extents && !batch->in_order; k++)
     batch->in_order = ckpt_extent_is_sequential(&tensor->extents[k]);
   return share_view(batcher, &added->view, err);
 }
 
-/* Makes the batch read what a piece needs, whose leaves match its own: hulls grow, and leaves that it lacks follow. */
-static ckpt_status add_leaves(ckpt_batcher *batcher, ckpt_batch *batch, const ckpt_leaf *leaves, uint32_t n,
-                              ckpt_error *err) {
+/* Adds a piece's reads to the batch's, which they match: hulls grow, and reads that it lacks follow. */
+static ckpt_status add_reads(ckpt_batcher *batcher, ckpt_batch *batch, const ckpt_batch_read *reads, uint32_t n,
+                             ckpt_error *err) {
   ckpt_arena *arena = &batcher->plan->work;
-  if (n > batch->n_leaves) {
-    ckpt_leaf *more = ckpt_arena_array(arena, n, sizeof *more);
+  if (n > batch->n_reads) {
+    ckpt_batch_read *more = ckpt_arena_array(arena, n, sizeof *more);
     CKPT_TRY_ALLOC(more, err);
-    if (batch->n_leaves != 0) memcpy(more, batch->leaves, batch->n_leaves * sizeof *more);
-    batch->leaves = more;
+    if (batch->n_reads != 0) memcpy(more, batch->reads, batch->n_reads * sizeof *more);
+    batch->reads = more;
   }
-  const uint32_t n_before = batch->n_leaves;
+  const uint32_t n_before = batch->n_reads;
   for (uint32_t i = 0; i < n; i++) {
-    const uint32_t at = find_leaf(batch->leaves, n_before, &leaves[i]);
+    const uint32_t at = find_read(batch->reads, n_before, &reads[i]);
     if (at == n_before) {
-      CKPT_TRY(add_leaf(batcher, batch, &leaves[i], err));
-    } else if (leaf_grows(&batch->leaves[at], &leaves[i])) {
+      CKPT_TRY(add_read(batcher, batch, &reads[i], err));
+    } else if (read_grows(&batch->reads[at], &reads[i])) {
       ckpt_view *grown = ckpt_arena_alloc(arena, sizeof *grown);
       CKPT_TRY_ALLOC(grown, err);
-      leaf_merge(&batch->leaves[at], &leaves[i], grown);
+      read_merge(&batch->reads[at], &reads[i], grown);
     }
   }
   return CKPT_OK;
 }
 
-static ckpt_status new_batch(ckpt_batcher *batcher, const ckpt_leaf *leaves, uint32_t n, const uint64_t *after,
+static ckpt_status new_batch(ckpt_batcher *batcher, const ckpt_batch_read *reads, uint32_t n, const uint64_t *after,
                              uint64_t level, ckpt_error *err) {
   ckpt_plan *plan = batcher->plan;
   CKPT_TRY(ckpt_grow(&plan->batches, plan->n_batches, &plan->batch_capacity, sizeof *plan->batches, err));
@@ -348,7 +348,7 @@ static ckpt_status new_batch(ckpt_batcher *batcher, const ckpt_leaf *leaves, uin
   if (level != 0)
     memcpy(batch.order, after, sizeof batch.order);
   else if (n != 0)
-    source_order(&leaves[0], batch.order);
+    source_order(&reads[0], batch.order);
   batch.order[LEVEL] = level;
   plan->batches[plan->n_batches++] = batch;
   return CKPT_OK;
@@ -356,30 +356,30 @@ static ckpt_status new_batch(ckpt_batcher *batcher, const ckpt_leaf *leaves, uin
 
 ckpt_status ckpt_batcher_add(ckpt_batcher *batcher, ckpt_piece piece, ckpt_error *err) {
   ckpt_plan *plan = batcher->plan;
-  ckpt_leaf *leaves = batcher->leaves;
+  ckpt_batch_read *reads = batcher->reads;
   uint32_t n = 0;
   CKPT_TRY(ckpt_expr_as_stored(&piece.expr, &plan->work, err));
   CKPT_TRY(collect(batcher, piece.expr, false, &n, err));
   uint64_t after[CKPT_N_ORDER] = {0}, level = 0;
   CKPT_TRY(find_level(batcher, piece.expr, after, &level, err));
   bool is_value = plan->rows[piece.row].sink == CKPT_VALUE_SINK;
-  const uint64_t hash = hash_leaves(leaves, n, level);
+  const uint64_t hash = hash_reads(reads, n, level);
   uint32_t at = (uint32_t)hash & (batcher->n_table - 1), number = UINT32_MAX;
   for (; batcher->table[at] != 0; at = (at + 1) & (batcher->n_table - 1))
     if (batcher->hashes[batcher->table[at] - 1] == hash &&
-        batch_takes(&plan->batches[batcher->table[at] - 1], leaves, n, level, after, batcher->lane, is_value)) {
+        batch_takes(&plan->batches[batcher->table[at] - 1], reads, n, level, after, batcher->lane, is_value)) {
       number = batcher->table[at] - 1;
       break;
     }
   if (number == UINT32_MAX) {
     number = plan->n_batches;
-    CKPT_TRY(new_batch(batcher, leaves, n, after, level, err));
+    CKPT_TRY(new_batch(batcher, reads, n, after, level, err));
     CKPT_TRY(insert(batcher, hash, number, err));
   }
   ckpt_batch *batch = &plan->batches[number];
   if (is_value) batcher->value_batches[plan->rows[piece.row].value] = number;
   batch->has_value = batch->has_value || is_value;
-  CKPT_TRY(add_leaves(batcher, batch, leaves, n, err));
+  CKPT_TRY(add_reads(batcher, batch, reads, n, err));
   CKPT_TRY(ckpt_share_expr(plan, batch, &piece, err));
   if (batcher->lane != 0) {
     batch->lane = batcher->lane;

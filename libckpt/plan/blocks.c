@@ -12,17 +12,17 @@ static bool views_are_alike(const ckpt_view *a, const ckpt_view *b) {
          memcmp(a->count, b->count, a->rank * sizeof *a->count) == 0;
 }
 
-/* Whether node only moves and casts leaves that are all seen through one view; that of the first goes to *view. */
+/* Whether node only moves and casts reads that are all seen through one view; that of the first goes to *view. */
 static bool moves_only(const ckpt_batch *batch, const ckpt_expr *node, ckpt_view *view) {
   if (ckpt_dtype_get(node->dtype)->block_elements != 1) return false; /* a column would cut it */
-  if (node->op->rule == CKPT_RULE_LEAF) {
+  if (node->op->rule == CKPT_RULE_READ) {
     ckpt_view seen;
-    ckpt_leaf_view(node, &seen);
+    ckpt_expr_view(node, &seen);
     if (view->rank == 0) *view = seen;
     bool is_direct;
-    const ckpt_leaf *leaf = &batch->leaves[ckpt_batch_leaf(batch, node, false, &is_direct)];
+    const ckpt_batch_read *read = &batch->reads[ckpt_batch_find_read(batch, node, false, &is_direct)];
     return views_are_alike(view, &seen) &&
-           memcmp(leaf->view->count, seen.count, seen.rank * sizeof *seen.count) == 0; /* no hull of several */
+           memcmp(read->view->count, seen.count, seen.rank * sizeof *seen.count) == 0; /* no hull of several */
   }
   if (!node->op->is_pointwise || node->n_args == 0) return false;
   for (uint32_t i = 0; i < node->n_args; i++)

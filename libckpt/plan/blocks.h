@@ -12,7 +12,7 @@
 /* Runs of a transposed tensor that are shorter than this call for blocks. */
 #define CKPT_BLOCK_RUN_BYTES 4096
 
-/* How the leaves of a batch, which are all seen alike, are cut. A cell is one place on both cut axes; the batch's rows
+/* How the reads of a batch, which are all seen alike, are cut. A cell is one place on both cut axes; the batch's rows
  * (plan.h) are cells. */
 struct ckpt_block {
   uint32_t lead;           /* axes before it are those stored: one place on them per tile */

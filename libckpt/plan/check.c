@@ -45,7 +45,7 @@ void ckpt_output_place(ckpt_output *output) {
   ckpt_index *described = output->described;
   for (uint32_t i = 0; i < described->n_tensors; i++) {
     described->tensors[i].n_extents = 0;
-    described->tensors[i].record->extent_form = CKPT_EXTENT_FLAT;
+    described->tensors[i].details->extent_form = CKPT_EXTENT_FLAT;
   }
   for (uint32_t f = 0; f < output->layout.n_files; f++) {
     uint64_t skip = 0, n_raw = 0; /* of the frame: before the segment, and in the one before */
@@ -61,12 +61,12 @@ void ckpt_output_place(ckpt_output *output) {
       extent.count = tensor->n_elements / ckpt_dtype_get(tensor->dtype)->block_elements;
       if (segment->range.count != 0) extent.start = segment->range.start, extent.count = segment->range.count;
       if (segment->box != NULL) extent.box = segment->box;
-      tensor->record->extent_form = segment->box != NULL ? CKPT_EXTENT_BOX : CKPT_EXTENT_FLAT;
+      tensor->details->extent_form = segment->box != NULL ? CKPT_EXTENT_BOX : CKPT_EXTENT_FLAT;
       ((ckpt_extent *)tensor->extents)[tensor->n_extents++] = extent;
     }
   }
   for (uint32_t i = 0; i < described->n_tensors; i++) /* whatever order the files have them in */
-    if (described->tensors[i].record->extent_form == CKPT_EXTENT_BOX)
+    if (described->tensors[i].details->extent_form == CKPT_EXTENT_BOX)
       ckpt_sort_boxes(&described->tensors[i]);
     else if (described->tensors[i].n_extents > 1)
       qsort((ckpt_extent *)described->tensors[i].extents, described->tensors[i].n_extents, sizeof(ckpt_extent),
@@ -103,7 +103,7 @@ static ckpt_status note_reads(const ckpt_plan *plan, ckpt_output *output, ckpt_e
   ckpt_layout_read *reads = ckpt_arena_array(output->layout.arena, described->n_tensors, sizeof *reads);
   CKPT_TRY_ALLOC(reads, err);
   for (uint32_t i = 0; i < described->n_tensors; i++) {
-    const ckpt_expr *expr = plan->rows[described->tensors[i].record->origin].expr;
+    const ckpt_expr *expr = plan->rows[described->tensors[i].details->origin].expr;
     const ckpt_tensor *tensor = ckpt_expr_tensor(expr);
     if (tensor != NULL && expr->dtype == described->tensors[i].dtype)
       reads[i] = (ckpt_layout_read){expr->index, tensor};
@@ -149,7 +149,7 @@ static ckpt_status prepare_output(ckpt_plan *plan, ckpt_output *output, ckpt_err
   ckpt_output_place(output);
   for (uint32_t i = 0; i < described->n_tensors; i++) {
     const ckpt_tensor *tensor = &described->tensors[i];
-    ckpt_row *row = &plan->rows[tensor->record->origin];
+    ckpt_row *row = &plan->rows[tensor->details->origin];
     row->tensor = tensor;
     if (output->layout.is_elsewhere != NULL && output->layout.is_elsewhere[i])
       row->sink = CKPT_NO_SINK; /* digested all the same */
@@ -198,7 +198,7 @@ bool ckpt_plan_writes(const ckpt_plan *plan, const ckpt_layout_file *file) {
 
 bool ckpt_row_is_boxed(const ckpt_plan *plan, const ckpt_row *row) {
   return row->sink < plan->n_outputs && row->tensor != NULL && plan->outputs[row->sink].by_segment &&
-         (row->tensor->record->extent_form == CKPT_EXTENT_BOX || row->tensor->n_extents > 1);
+         (row->tensor->details->extent_form == CKPT_EXTENT_BOX || row->tensor->n_extents > 1);
 }
 
 bool ckpt_plan_digests(const ckpt_plan *plan, uint32_t number) {
@@ -268,15 +268,15 @@ static ckpt_status prepare_segments(ckpt_plan *plan, ckpt_batcher *batcher, cons
       ckpt_segment *segment = &file->segments[s];
       if (segment->kind != CKPT_SEGMENT_TENSOR || segment->n_raw == 0) continue;
       const ckpt_tensor *tensor = &output->described->tensors[segment->tensor];
-      if (plan->rows[tensor->record->origin].sink == CKPT_NO_SINK) continue; /* a replay only digests it */
-      ckpt_expr *expr = plan->rows[tensor->record->origin].expr;
+      if (plan->rows[tensor->details->origin].sink == CKPT_NO_SINK) continue; /* a replay only digests it */
+      ckpt_expr *expr = plan->rows[tensor->details->origin].expr;
       ckpt_status status = CKPT_OK;
       if (segment->box != NULL) status = slice_box(&expr, plan, expr, segment->box, err);
       if (segment->range.count != 0) status = slice_range(&expr, plan, expr, &segment->range, err);
       if (status == CKPT_OK) status = ckpt_lower(&expr, &plan->work, expr, err);
       batcher->segment = s;
       batcher->lane = file->has_encoder ? ckpt_lane_number(plan, output, f) : 0;
-      ckpt_piece piece = {.row = tensor->record->origin, .next = UINT32_MAX, .segment = segment, .file = f};
+      ckpt_piece piece = {.row = tensor->details->origin, .next = UINT32_MAX, .segment = segment, .file = f};
       if (status == CKPT_OK) status = cut(batcher, &piece, expr, err);
       if (status != CKPT_OK) return ckpt_fail_at(status, err, NULL, tensor->name);
       plan->n_bytes_written += segment->n_raw;

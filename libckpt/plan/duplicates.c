@@ -38,7 +38,7 @@ ckpt_status ckpt_plan_find_duplicates(ckpt_plan *plan, ckpt_error *err) {
     const ckpt_tensor *tensor = ckpt_expr_tensor(row->expr);
     const bool is_written = row->sink < plan->n_outputs;
     row->same_as = CKPT_NO_ROW;
-    if (tensor == NULL || tensor->n_extents == 0 || tensor->record->derived != NULL || !row->wants_digest) continue;
+    if (tensor == NULL || tensor->n_extents == 0 || tensor->details->derived != NULL || !row->wants_digest) continue;
     if (row->sink == CKPT_VALUE_SINK || (is_written && row->tensor == NULL)) continue; /* dropped by the format */
     candidates[n++] = (candidate){row->expr->index, tensor, i, is_written};
   }

@@ -53,7 +53,7 @@ ckpt_status ckpt_expr_read_in(ckpt_expr **out, ckpt_arena *arena, const ckpt_ind
                               ckpt_error *err) {
   ckpt_expr *node = ckpt_arena_alloc(arena, sizeof *node);
   CKPT_TRY_ALLOC(node, err);
-  const ckpt_derivation *derived = tensor->record == NULL ? NULL : tensor->record->derived;
+  const ckpt_derivation *derived = tensor->details == NULL ? NULL : tensor->details->derived;
   if (derived != NULL)
     *node = *derived->expr; /* what it stands on is shared: nodes do not change */
   else
@@ -63,14 +63,14 @@ ckpt_status ckpt_expr_read_in(ckpt_expr **out, ckpt_arena *arena, const ckpt_ind
                         .shape = tensor->shape,
                         .n_elements = tensor->n_elements,
                         .n_bytes = tensor->n_bytes};
-  if (derived == NULL || derived->expr->op->rule != CKPT_RULE_LEAF) node->index = index, node->tensor = tensor;
+  if (derived == NULL || derived->expr->op->rule != CKPT_RULE_READ) node->index = index, node->tensor = tensor;
   *out = node;
   return CKPT_OK;
 }
 
 ckpt_status ckpt_expr_read(ckpt_expr **out, ckpt_plan *plan, const ckpt_index *index, const ckpt_tensor *tensor,
                            ckpt_error *err) {
-  const ckpt_derivation *derived = tensor->record == NULL ? NULL : tensor->record->derived;
+  const ckpt_derivation *derived = tensor->details == NULL ? NULL : tensor->details->derived;
   for (uint32_t i = 0; derived != NULL && i < derived->n_operands; i++)
     CKPT_TRY(ckpt_plan_reads(plan, derived->operands[i].index, NULL, err));
   CKPT_TRY(ckpt_plan_reads(plan, index, NULL, err));

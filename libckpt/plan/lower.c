@@ -16,7 +16,7 @@ bool ckpt_concat_is_leading(const ckpt_expr *node) {
   return true;
 }
 
-void ckpt_leaf_view(const ckpt_expr *node, ckpt_view *view) {
+void ckpt_expr_view(const ckpt_expr *node, ckpt_view *view) {
   if (node->view != NULL) {
     *view = *node->view;
     return;
@@ -34,7 +34,7 @@ static ckpt_status reshaped_copy(ckpt_expr **out, ckpt_arena *arena, const ckpt_
   if (node->n_args != 0) memcpy((*out)->args, node->args, node->n_args * sizeof *node->args);
   ckpt_expr *copy = *out;
   copy->params = node->params;
-  if (node->op->rule == CKPT_RULE_LEAF) /* what reads a mean is not all of it any more */
+  if (node->op->rule == CKPT_RULE_READ) /* what reads a mean is not all of it any more */
     copy->index = node->index, copy->tensor = node->tensor, copy->memory = node->memory, copy->view = node->view;
   copy->prologue = node->prologue, copy->n_prologue = node->n_prologue, copy->value = node->value;
   return CKPT_OK;
@@ -47,11 +47,11 @@ static ckpt_status keep(ckpt_expr **out, ckpt_arena *arena, const ckpt_expr *s, 
   return CKPT_OK;
 }
 
-/* Whether the leaf's logical shape is what its view shows, so that axes mean the same in both. */
-static bool view_is_regular(const ckpt_expr *leaf, const ckpt_view *view) {
+/* Whether the read's logical shape is what its view shows, so that axes mean the same in both. */
+static bool view_is_regular(const ckpt_expr *read, const ckpt_view *view) {
   uint64_t units[CKPT_MAX_RANK];
-  if (ckpt_unit_shape(leaf->dtype, leaf->rank, leaf->shape, leaf->n_elements, units) != view->rank ||
-      view->rank != leaf->rank)
+  if (ckpt_unit_shape(read->dtype, read->rank, read->shape, read->n_elements, units) != view->rank ||
+      view->rank != read->rank)
     return false;
   for (uint32_t axis = 0; axis < view->rank; axis++)
     if (units[axis] != view->count[view->order[axis]]) return false;
@@ -106,10 +106,10 @@ static bool view_reshape(ckpt_view *view, const ckpt_expr *s) {
   return true;
 }
 
-static ckpt_status push_leaf(ckpt_expr **out, ckpt_arena *arena, const ckpt_expr *s, ckpt_expr *x, ckpt_error *err) {
+static ckpt_status push_read(ckpt_expr **out, ckpt_arena *arena, const ckpt_expr *s, ckpt_expr *x, ckpt_error *err) {
   ckpt_view *view = ckpt_arena_alloc(arena, sizeof *view);
   CKPT_TRY_ALLOC(view, err);
-  ckpt_leaf_view(x, view);
+  ckpt_expr_view(x, view);
   uint32_t block = ckpt_dtype_get(x->dtype)->block_elements;
   bool folds;
   if (s->op == &ckpt_op_reshape) {
@@ -348,7 +348,7 @@ static bool concat_is_regular(const ckpt_expr *x) {
 }
 
 static ckpt_status push(ckpt_expr **out, ckpt_arena *arena, const ckpt_expr *s, ckpt_expr *x, ckpt_error *err) {
-  if (x->op->rule == CKPT_RULE_LEAF) return push_leaf(out, arena, s, x, err);
+  if (x->op->rule == CKPT_RULE_READ) return push_read(out, arena, s, x, err);
   if (x->op->is_rowwise && moves_rows(s, x) && shares_part(s, x)) return push_rows(out, arena, s, x, err);
   /* with a whole argument the result depends on where an element stands */
   bool can_push = x->op->whole_args == 0 && suits_args(s, x);
@@ -406,7 +406,7 @@ static bool concat_parts_shares(const ckpt_expr *node, const ckpt_expr *concat) 
 
 ckpt_status ckpt_lower(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *in, ckpt_error *err) {
   *out = in;
-  if (in->op->rule == CKPT_RULE_LEAF) return CKPT_OK;
+  if (in->op->rule == CKPT_RULE_READ) return CKPT_OK;
   if (in->op->rule == CKPT_RULE_STRUCTURE) {
     ckpt_expr *x = in->args[0];
     if (in->op == &ckpt_op_slice) { /* first, so that what it leaves out is never lowered */

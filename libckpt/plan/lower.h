@@ -1,7 +1,7 @@
 /* lower.h - rewrites an expression so that its structure costs nothing.
  *
  * Slices, permutations and reshapes sink through elementwise (and, where they keep rows whole, row) operations down to
- * the leaves, where they become views; a concat along the leading axis rises to the top, where it cuts the row into
+ * the reads, where they become views; a concat along the leading axis rises to the top, where it cuts the row into
  * pieces. What cannot be rewritten stays an operation in memory. The value of the expression does not change. */
 #ifndef CKPT_PLAN_LOWER_H
 #define CKPT_PLAN_LOWER_H
@@ -14,8 +14,8 @@ ckpt_status ckpt_lower(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *in, ckpt_e
 /* Whether node is a concat whose parts follow each other in the row-major result: axes before its own are all 1. */
 bool ckpt_concat_is_leading(const ckpt_expr *node);
 
-/* The view of a LEAF node, the whole one where node->view is NULL. */
-void ckpt_leaf_view(const ckpt_expr *node, ckpt_view *view);
+/* The view of a READ node, the whole one where node->view is NULL. */
+void ckpt_expr_view(const ckpt_expr *node, ckpt_view *view);
 
 /* Where a view begins in row-major order, how many units it has, and how many what it is a view of has. False where
  * the units are no range, or none. */

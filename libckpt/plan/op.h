@@ -10,8 +10,8 @@
  * - WHOLE: everything at once (rare).
  * - REDUCE: consumes tiles (multiples of 2^16 elements) and gives one small value; root of a row only.
  *
- * An argument marked `whole_args` bit i is needed whole for every tile (a small factor). LEAF and STRUCTURE nodes are
- * the run's own: lower.c turns slices, permutations and reshapes into views of leaves. */
+ * An argument marked `whole_args` bit i is needed whole for every tile (a small factor). READ and STRUCTURE nodes are
+ * the run's own: lower.c turns slices, permutations and reshapes into views of reads. */
 #ifndef CKPT_PLAN_OP_H
 #define CKPT_PLAN_OP_H
 
@@ -21,7 +21,7 @@
 #include "libckpt/index/index.h"
 
 typedef enum ckpt_rule {
-  CKPT_RULE_LEAF,
+  CKPT_RULE_READ,
   CKPT_RULE_STRUCTURE,
   CKPT_RULE_FLAT,
   CKPT_RULE_ROW,
@@ -99,7 +99,7 @@ static inline uint64_t ckpt_rows_of_stack(uint32_t rank, const uint64_t *shape) 
   return n;
 }
 
-/* How a leaf is seen: a box of its bytes taken as `shape`, axes then permuted. All in units of its dtype. */
+/* How a read is seen: a box of its bytes taken as `shape`, axes then permuted. All in units of its dtype. */
 typedef struct ckpt_view {
   uint32_t rank;
   uint64_t shape[CKPT_MAX_RANK]; /* what the row-major units are taken as */
@@ -124,10 +124,10 @@ struct ckpt_expr {
   uint8_t rank, dtype;
   const uint64_t *shape; /* elements */
   uint64_t n_elements, n_bytes;
-  const ckpt_index *index;   /* LEAF, and what reads a derived tensor */
-  const ckpt_tensor *tensor; /* as above; of a memory leaf it has no extents */
-  const void *memory;        /* LEAF: the bytes themselves, or NULL */
-  const ckpt_view *view;     /* LEAF: NULL for the whole, unpermuted */
+  const ckpt_index *index;   /* READ, and what reads a derived tensor */
+  const ckpt_tensor *tensor; /* as above; of a memory read it has no extents */
+  const void *memory;        /* READ: the bytes themselves, or NULL */
+  const ckpt_view *view;     /* READ: NULL for the whole, unpermuted */
   const void *params;        /* the operation's own: slice, axis, order */
   ckpt_expr **prologue;      /* reductions run before; their values come in the call */
   uint32_t n_prologue;

@@ -214,10 +214,10 @@ static void keep_storage(ckpt_tensor *described, const ckpt_tensor *read, bool i
   described->storage = read->storage;
   const bool is_one = read->n_extents == 1;
   const bool is_special = is_one && (read->extents[0].file == CKPT_FILE_LITERAL || read->extents[0].signs != 0);
-  if (!is_as_read || (read->storage == 0 && !is_special && read->record->extent_form != CKPT_EXTENT_STRIDED)) return;
+  if (!is_as_read || (read->storage == 0 && !is_special && read->details->extent_form != CKPT_EXTENT_STRIDED)) return;
   described->extents = read->extents;
   described->n_extents = read->n_extents;
-  described->record->extent_form = read->record->extent_form;
+  described->details->extent_form = read->details->extent_form;
 }
 
 ckpt_status ckpt_plan_add_like(ckpt_plan *plan, uint32_t sink, const char *name, ckpt_expr *expr,
@@ -241,12 +241,12 @@ ckpt_status ckpt_plan_add_like(ckpt_plan *plan, uint32_t sink, const char *name,
   uint32_t number;
   CKPT_TRY(
       ckpt_index_add(described, name, strlen(name), expr->dtype, expr->rank, expr->shape, role, NULL, 0, &number, err));
-  described->tensors[number].record->origin = plan->n_rows;
+  described->tensors[number].details->origin = plan->n_rows;
   const ckpt_index *of = described->objects_of;
   if (like != NULL && of != NULL && like >= of->tensors && like < of->tensors + of->n_tensors)
-    described->tensors[number].record->like = (uint32_t)(like - of->tensors) + 1;
+    described->tensors[number].details->like = (uint32_t)(like - of->tensors) + 1;
   if (like != NULL)
-    keep_storage(&described->tensors[number], like, expr->op->rule == CKPT_RULE_LEAF && expr->tensor == like);
+    keep_storage(&described->tensors[number], like, expr->op->rule == CKPT_RULE_READ && expr->tensor == like);
   added.name = described->tensors[number].name;
   return add_row(plan, added, row, err);
 }
@@ -285,7 +285,7 @@ ckpt_status ckpt_plan_reduce(ckpt_plan *plan, const char *name, ckpt_expr *reduc
 }
 
 static void print_expr(char *line, size_t n_line, const ckpt_expr *node, int depth) {
-  if (node->op->rule == CKPT_RULE_LEAF) {
+  if (node->op->rule == CKPT_RULE_READ) {
     append(line, n_line, "%s(%s)", node->op->name, node->tensor != NULL ? node->tensor->name : "");
     return;
   }

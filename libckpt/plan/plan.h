@@ -1,9 +1,8 @@
 /* plan.h - rows (sink, name <- expression), their outputs, and what `check` makes of them.
  *
  * check turns rows into pieces: contiguous flat ranges of a row's output whose expression has no concat left. Pieces
- * with the same leaves form a batch: each of its tiles reads each leaf once and evaluates every piece. Peak memory is
- * added up here, before any byte is read or written. A leaf here is a stored input; docs/glossary.md calls it a read.
- */
+ * with the same reads form a batch: each of its tiles makes each read once and evaluates every piece. Peak memory is
+ * added up here, before any byte is read or written. */
 #ifndef CKPT_PLAN_PLAN_H
 #define CKPT_PLAN_PLAN_H
 
@@ -57,17 +56,17 @@ typedef struct ckpt_output {
   bool is_of_none;        /* that digest: no tensor of the output is the model's */
 } ckpt_output;
 
-/* A leaf of a batch: the box of one tensor that its pieces use, read once per tile. A tile holds a flat range of that
+/* A read of a batch: the box of one tensor that its pieces use, made once per tile. A tile holds a flat range of that
  * box, or, if pieces see it with another axis outermost, the box with that axis restricted. */
-typedef struct ckpt_leaf {
-  const ckpt_expr *expr;     /* first leaf node that named it: tensor, index, memory */
+typedef struct ckpt_batch_read {
+  const ckpt_expr *expr;     /* first READ node that named it: tensor, index, memory */
   const ckpt_view *view;     /* hull of the pieces' views; order is the identity */
   uint64_t n_units, n_bytes; /* of the hull */
   uint32_t unit_bytes;
   uint32_t cut_axis; /* 0: flat ranges */
   bool is_native;    /* view.shape is the tensor's own */
   bool is_whole;     /* every tile needs all of it */
-} ckpt_leaf;
+} ckpt_batch_read;
 
 /* A contiguous flat range of a row's output, or of one segment's part of it, evaluated over the tiles of its batch.
  * Counted in elements. */
@@ -93,16 +92,16 @@ enum { CKPT_N_ORDER = 5 };
 
 typedef struct ckpt_batch {
   uint32_t first_piece, last_piece, n_pieces;
-  ckpt_leaf *leaves;
-  uint32_t n_leaves, n_wholes;
+  ckpt_batch_read *reads;
+  uint32_t n_reads, n_wholes;
   ckpt_whole *wholes; /* each node once */
   uint32_t lane;      /* file behind an encoder, plus one: its batches are one sequence; 0: none */
   uint64_t n_rows;    /* how finely it can be cut: tiles are whole rows */
   uint64_t tile_rows, n_tiles;
   ckpt_block *block;   /* tiles are blocks, rows are cells (blocks.h); NULL: tiles are ranges of rows */
-  uint64_t tile_bytes; /* memory of one tile: leaves and buffers */
+  uint64_t tile_bytes; /* memory of one tile: reads and buffers */
   /* Reads stay in source order: class (0 lane, 1 other, 2 lane that needs values), file (lane), offset of the first
-   * leaf (segment), 0 (first element in the row), level: how many reductions deep its values are. */
+   * read (segment), 0 (first element in the row), level: how many reductions deep its values are. */
   uint64_t order[CKPT_N_ORDER];
   bool in_order;   /* tiles by one worker, one after the other: sequential decoders, encoders */
   bool has_cursor; /* a decoder or encoder is why */
@@ -226,7 +225,7 @@ void ckpt_output_place(ckpt_output *output);
 /* Elements of node's result in a tile of n_rows of the batch; all of them where it is needed whole. */
 uint64_t ckpt_tile_elements(const ckpt_batch *batch, const ckpt_expr *node, bool is_whole, uint64_t n_rows);
 
-/* Number of the batch's leaf that a LEAF node sees. *is_direct: the leaf's tile is the node's result unchanged. */
-uint32_t ckpt_batch_leaf(const ckpt_batch *batch, const ckpt_expr *node, bool is_whole, bool *is_direct);
+/* Number of the batch's read that a READ node sees. *is_direct: the read's tile is the node's result unchanged. */
+uint32_t ckpt_batch_find_read(const ckpt_batch *batch, const ckpt_expr *node, bool is_whole, bool *is_direct);
 
 #endif

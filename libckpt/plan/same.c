@@ -21,7 +21,7 @@ static ckpt_status copy_node(ckpt_expr **out, ckpt_arena *arena, const ckpt_expr
   return CKPT_OK;
 }
 
-/* ---- leaves as they are stored ------------------------------------------------------------------------------------
+/* ---- reads as they are stored ------------------------------------------------------------------------------------
  */
 
 /* A range of a tensor as a box of its own shape; false where no box has those units. */
@@ -48,7 +48,7 @@ static bool native_box(const ckpt_tensor *tensor, ckpt_view *view) {
 
 ckpt_status ckpt_expr_as_stored(ckpt_expr **expr, ckpt_arena *arena, ckpt_error *err) {
   ckpt_expr *x = *expr;
-  if (x->op->rule == CKPT_RULE_LEAF) {
+  if (x->op->rule == CKPT_RULE_READ) {
     if (x->tensor == NULL || x->memory != NULL || x->view == NULL) return CKPT_OK;
     ckpt_view view = *x->view;
     if (!native_box(x->tensor, &view) || ckpt_view_is_same(&view, x->view)) return CKPT_OK;
@@ -73,11 +73,11 @@ ckpt_status ckpt_expr_as_stored(ckpt_expr **expr, ckpt_arena *arena, ckpt_error 
 /* ---- equal expressions --------------------------------------------------------------------------------------------
  */
 
-/* The view of a leaf without axes of length 1, which change no byte's place. */
+/* The view of a read without axes of length 1, which change no byte's place. */
 static void plain_view(const ckpt_expr *node, ckpt_view *out) {
   ckpt_view view;
   uint8_t place[CKPT_MAX_RANK] = {0};
-  ckpt_leaf_view(node, &view);
+  ckpt_expr_view(node, &view);
   *out = (ckpt_view){0};
   for (uint32_t axis = 0; axis < view.rank; axis++) {
     if (view.shape[axis] == 1) continue;
@@ -98,7 +98,7 @@ static bool is_same(const ckpt_expr *a, const ckpt_expr *b) {
   if (a->op != b->op || a->dtype != b->dtype || a->n_elements != b->n_elements || a->n_args != b->n_args ||
       a->params != b->params || a->n_prologue != 0 || b->n_prologue != 0 || a->op->rule == CKPT_RULE_STRUCTURE)
     return false;
-  if (a->op->rule == CKPT_RULE_LEAF) {
+  if (a->op->rule == CKPT_RULE_READ) {
     ckpt_view of_a, of_b;
     if (a->tensor != b->tensor || a->memory != b->memory || a->index != b->index) return false;
     plain_view(a, &of_a);
@@ -115,7 +115,7 @@ static bool is_same(const ckpt_expr *a, const ckpt_expr *b) {
  * the expression. */
 static ckpt_expr *known(const ckpt_plan *plan, const ckpt_batch *batch, ckpt_expr *expr, bool is_argument) {
   uint32_t n = 0;
-  if (expr->op->rule == CKPT_RULE_LEAF) return expr;
+  if (expr->op->rule == CKPT_RULE_READ) return expr;
   for (uint32_t p = batch->first_piece; p != UINT32_MAX && n < MAX_COMPARED; p = plan->pieces[p].next, n++) {
     ckpt_expr *made = (ckpt_expr *)(uintptr_t)ckpt_expr_made(plan->pieces[p].expr);
     if (is_argument) made = made->n_args == 0 || ckpt_op_wants_whole(made->op, 0) ? NULL : made->args[0];

@@ -5,8 +5,8 @@
 
 #include "libckpt/plan/plan.h"
 
-/* The expression with leaves as boxes of their tensors' own shapes where they are such, however they were reshaped: so
- * that two leaves of one place are one read. A copy in the arena where anything differs. ENOMEM. */
+/* The expression with reads as boxes of their tensors' own shapes where they are such, however they were reshaped: so
+ * that two reads of one place are one read. A copy in the arena where anything differs. ENOMEM. */
 ckpt_status ckpt_expr_as_stored(ckpt_expr **expr, ckpt_arena *arena, ckpt_error *err);
 
 /* Makes the expression of a piece that joins the batch, or its first argument, the same node as one that the batch has,

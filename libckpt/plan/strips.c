@@ -21,10 +21,10 @@ static bool has_whole(const ckpt_expr *node) {
 static uint64_t strip_row_bytes(const ckpt_batch *batch, const ckpt_expr *node) {
   uint64_t n_bytes = node->op->is_check ? 0 : node->n_bytes / batch->n_rows;
   if (batch->block != NULL) return 0;
-  if (node->op->rule == CKPT_RULE_LEAF) {
+  if (node->op->rule == CKPT_RULE_READ) {
     bool is_direct;
-    const ckpt_leaf *leaf = &batch->leaves[ckpt_batch_leaf(batch, node, false, &is_direct)];
-    return is_direct && !leaf->is_whole && leaf->cut_axis == 0 ? n_bytes : 0;
+    const ckpt_batch_read *read = &batch->reads[ckpt_batch_find_read(batch, node, false, &is_direct)];
+    return is_direct && !read->is_whole && read->cut_axis == 0 ? n_bytes : 0;
   }
   if (node->op->rule != CKPT_RULE_FLAT && node->op->rule != CKPT_RULE_ROW) return 0;
   for (uint32_t i = 0; i < node->n_args; i++) {
@@ -38,8 +38,8 @@ static uint64_t strip_row_bytes(const ckpt_batch *batch, const ckpt_expr *node) 
 
 /* Whether the first argument of node may be one of other nodes too. */
 static bool can_share(const ckpt_batch *batch, const ckpt_expr *node) {
-  return node->op->rule != CKPT_RULE_LEAF && node->n_args != 0 && (node->op->whole_args & 1) == 0 &&
-         node->args[0]->op->rule != CKPT_RULE_LEAF && strip_row_bytes(batch, node) != 0;
+  return node->op->rule != CKPT_RULE_READ && node->n_args != 0 && (node->op->whole_args & 1) == 0 &&
+         node->args[0]->op->rule != CKPT_RULE_READ && strip_row_bytes(batch, node) != 0;
 }
 
 uint32_t ckpt_pieces_together(const ckpt_plan *plan, const ckpt_batch *batch, uint32_t first, const ckpt_expr **exprs,
@@ -64,7 +64,7 @@ uint64_t ckpt_strip_rows(const ckpt_batch *batch, const ckpt_expr *const *exprs,
   uint64_t row_bytes = 0;
   const ckpt_expr *made = exprs[0];
   while (made->op->is_check) made = made->args[0];
-  if (made->op->rule == CKPT_RULE_LEAF) return n_rows;
+  if (made->op->rule == CKPT_RULE_READ) return n_rows;
   for (uint32_t i = 0; i < n; i++) {
     const uint64_t n_bytes = strip_row_bytes(batch, exprs[i]);
     if (n_bytes > row_bytes) row_bytes = n_bytes;

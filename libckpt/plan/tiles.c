@@ -32,19 +32,19 @@ static uint64_t gcd(uint64_t a, uint64_t b) {
   return a;
 }
 
-/* How many rows a leaf can be cut into for this node: leading axes on which view and hull agree; every unit where they
+/* How many rows a read can be cut into for this node: leading axes on which view and hull agree; every unit where they
  * are the same. */
-static uint64_t leaf_rows(const ckpt_batch *batch, const ckpt_expr *node) {
+static uint64_t rows_of_read(const ckpt_batch *batch, const ckpt_expr *node) {
   bool is_direct;
-  const ckpt_leaf *leaf = &batch->leaves[ckpt_batch_leaf(batch, node, false, &is_direct)];
-  if (is_direct) return leaf->n_units;
+  const ckpt_batch_read *read = &batch->reads[ckpt_batch_find_read(batch, node, false, &is_direct)];
+  if (is_direct) return read->n_units;
   ckpt_view view;
-  ckpt_leaf_view(node, &view);
+  ckpt_expr_view(node, &view);
   if (view.order[0] != 0) return view.count[view.order[0]];
   uint64_t n_rows = 1;
   for (uint32_t axis = 0; axis < view.rank; axis++) {
-    if (view.order[axis] != axis || view.start[axis] != leaf->view->start[axis] ||
-        view.count[axis] != leaf->view->count[axis])
+    if (view.order[axis] != axis || view.start[axis] != read->view->start[axis] ||
+        view.count[axis] != read->view->count[axis])
       break;
     n_rows *= view.count[axis];
   }
@@ -57,7 +57,7 @@ static uint64_t node_rows(const ckpt_batch *batch, const ckpt_expr *node) {
   if (node->n_elements == 0) return 0; /* an empty part of a concat: fits any tile */
   uint64_t n_rows = node->n_elements / ckpt_dtype_get(node->dtype)->block_elements;
   switch (node->op->rule) {
-    case CKPT_RULE_LEAF: return leaf_rows(batch, node);
+    case CKPT_RULE_READ: return rows_of_read(batch, node);
     case CKPT_RULE_STRUCTURE:
     case CKPT_RULE_WHOLE: return 1;
     case CKPT_RULE_ROW: n_rows = node->rank == 0 ? 1 : node->n_elements / node->shape[node->rank - 1]; break;
@@ -81,14 +81,14 @@ uint64_t ckpt_tile_elements(const ckpt_batch *batch, const ckpt_expr *node, bool
 
 static uint64_t padded(uint64_t n_bytes) { return (n_bytes + 63) & ~UINT64_C(63); }
 
-/* Buffers for evaluating node on a tile of n_rows, leaves' own tiles and whole arguments apart. */
+/* Buffers for evaluating node on a tile of n_rows, reads' own tiles and whole arguments apart. */
 static uint64_t buffer_bytes(const ckpt_batch *batch, const ckpt_expr *node, bool is_whole, uint64_t n_rows) {
   uint64_t n_bytes = 0;
   const ckpt_dtype_row *row = ckpt_dtype_get(node->dtype);
   uint64_t n_own = padded(ckpt_tile_elements(batch, node, is_whole, n_rows) / row->block_elements * row->block_bytes);
-  if (node->op->rule == CKPT_RULE_LEAF) {
+  if (node->op->rule == CKPT_RULE_READ) {
     bool is_direct;
-    ckpt_batch_leaf(batch, node, is_whole, &is_direct);
+    ckpt_batch_find_read(batch, node, is_whole, &is_direct);
     return is_direct ? 0 : n_own;
   }
   for (uint32_t i = 0; i < node->n_args; i++)
@@ -137,8 +137,8 @@ static ckpt_status list_wholes(ckpt_plan *plan, ckpt_batch *batch, ckpt_error *e
 /* Of a tile's memory what does not depend on its rows. */
 static uint64_t kept_bytes(const ckpt_batch *batch) {
   uint64_t n_bytes = 0;
-  for (uint32_t i = 0; i < batch->n_leaves; i++)
-    if (batch->leaves[i].is_whole) n_bytes = add(n_bytes, padded(batch->leaves[i].n_bytes));
+  for (uint32_t i = 0; i < batch->n_reads; i++)
+    if (batch->reads[i].is_whole) n_bytes = add(n_bytes, padded(batch->reads[i].n_bytes));
   for (uint32_t i = 0; i < batch->n_wholes; i++)
     n_bytes = add(n_bytes, buffer_bytes(batch, batch->wholes[i].node, true, 0));
   return n_bytes;
@@ -177,10 +177,10 @@ static uint64_t moved_bytes(const ckpt_plan *plan, const ckpt_batch *batch, uint
 }
 
 static uint64_t tile_bytes(const ckpt_plan *plan, const ckpt_batch *batch, uint64_t n_rows) {
-  uint64_t n_leaves = kept_bytes(batch), n_buffers = 0;
-  for (uint32_t i = 0; i < batch->n_leaves; i++) {
-    const ckpt_leaf *leaf = &batch->leaves[i];
-    if (!leaf->is_whole) n_leaves = add(n_leaves, padded(leaf->n_units / batch->n_rows * n_rows * leaf->unit_bytes));
+  uint64_t n_reads = kept_bytes(batch), n_buffers = 0;
+  for (uint32_t i = 0; i < batch->n_reads; i++) {
+    const ckpt_batch_read *read = &batch->reads[i];
+    if (!read->is_whole) n_reads = add(n_reads, padded(read->n_units / batch->n_rows * n_rows * read->unit_bytes));
   }
   const ckpt_expr *exprs[CKPT_MAX_TOGETHER];
   for (uint32_t p = batch->first_piece; p != UINT32_MAX;) {
@@ -188,7 +188,7 @@ static uint64_t tile_bytes(const ckpt_plan *plan, const ckpt_batch *batch, uint6
     const uint64_t n = add(together_bytes(batch, exprs, n_exprs, n_rows), moved_bytes(plan, batch, first, p, n_rows));
     if (n > n_buffers) n_buffers = n; /* pieces of a tile follow each other in the same buffers */
   }
-  return add(n_leaves, n_buffers);
+  return add(n_reads, n_buffers);
 }
 
 /* Rows that tiles must be a multiple of (reductions), and had better be (digest leaves); 0 where that is too many. */
@@ -268,10 +268,10 @@ static bool cuts_unwritten_leaves(const ckpt_plan *plan, const ckpt_batch *batch
 
 /* Bytes that a tile of n_rows reads in one run, where it restricts an inner axis of what is stored. */
 static uint64_t run_bytes(const ckpt_batch *batch, uint64_t n_rows) {
-  const ckpt_leaf *leaf = &batch->leaves[0];
-  uint64_t n_units = leaf->view->count[leaf->cut_axis] / batch->n_rows * n_rows;
-  for (uint32_t axis = leaf->cut_axis + 1; axis < leaf->view->rank; axis++) n_units *= leaf->view->count[axis];
-  return n_units * leaf->unit_bytes;
+  const ckpt_batch_read *read = &batch->reads[0];
+  uint64_t n_units = read->view->count[read->cut_axis] / batch->n_rows * n_rows;
+  for (uint32_t axis = read->cut_axis + 1; axis < read->view->rank; axis++) n_units *= read->view->count[axis];
+  return n_units * read->unit_bytes;
 }
 
 /* Cuts the batch into blocks that fit a worker's share, or, one at a time, the workspace; false where none fits. */
@@ -292,9 +292,10 @@ static ckpt_status plan_blocks(ckpt_plan *plan, ckpt_batch *batch, const ckpt_bl
   return CKPT_OK;
 }
 
-/* Bytes that reading boxes of the leaf fetches which restrict two of its axes to `tile` at a time: most are alike,
+/* Bytes that boxes of the read fetch which restrict two of its axes to `tile` at a time: most are alike,
  * those at an edge are smaller. */
-static uint64_t fetched_in_tiles(const ckpt_leaf *leaf, uint64_t *count, const uint32_t *axes, const uint64_t *tile) {
+static uint64_t fetched_in_tiles(const ckpt_batch_read *read, uint64_t *count, const uint32_t *axes,
+                                 const uint64_t *tile) {
   const uint64_t n[2] = {count[axes[0]], count[axes[1]]};
   uint64_t n_fetched = 0;
   for (int edge = 0; edge < 4; edge++) {
@@ -304,24 +305,24 @@ static uint64_t fetched_in_tiles(const ckpt_leaf *leaf, uint64_t *count, const u
       count[axes[i]] = is_last ? n[i] % tile[i] : tile[i];
       n_alike *= is_last ? 1 : n[i] / tile[i];
     }
-    n_fetched += n_alike * ckpt_place_fetched(leaf->view->rank, leaf->view->shape, count, leaf->unit_bytes);
+    n_fetched += n_alike * ckpt_place_fetched(read->view->rank, read->view->shape, count, read->unit_bytes);
   }
   return n_fetched;
 }
 
-/* Bytes that reading a leaf tile by tile fetches: its own, and the gaps that are read with short runs. */
-static uint64_t fetched_bytes(const ckpt_batch *batch, const ckpt_leaf *leaf) {
+/* Bytes that a read fetches tile by tile: its own, and the gaps that are read with short runs. */
+static uint64_t fetched_bytes(const ckpt_batch *batch, const ckpt_batch_read *read) {
   const ckpt_block *block = batch->block;
   uint64_t count[CKPT_MAX_RANK], n_outer = 1;
-  if (!leaf->is_native || leaf->n_units == 0) return leaf->n_bytes;
-  memcpy(count, leaf->view->count, sizeof count);
-  if (block == NULL && (leaf->cut_axis == 0 || leaf->is_whole))
-    return ckpt_place_fetched(leaf->view->rank, leaf->view->shape, count, leaf->unit_bytes);
+  if (!read->is_native || read->n_units == 0) return read->n_bytes;
+  memcpy(count, read->view->count, sizeof count);
+  if (block == NULL && (read->cut_axis == 0 || read->is_whole))
+    return ckpt_place_fetched(read->view->rank, read->view->shape, count, read->unit_bytes);
   if (block == NULL)
-    return fetched_in_tiles(leaf, count, (const uint32_t[2]){0, leaf->cut_axis},
-                            (const uint64_t[2]){count[0], count[leaf->cut_axis] / batch->n_rows * batch->tile_rows});
+    return fetched_in_tiles(read, count, (const uint32_t[2]){0, read->cut_axis},
+                            (const uint64_t[2]){count[0], count[read->cut_axis] / batch->n_rows * batch->tile_rows});
   for (uint32_t axis = 0; axis < block->lead; axis++) n_outer *= count[axis], count[axis] = 1;
-  return n_outer * fetched_in_tiles(leaf, count, (const uint32_t[2]){block->row_axis, block->lead},
+  return n_outer * fetched_in_tiles(read, count, (const uint32_t[2]){block->row_axis, block->lead},
                                     (const uint64_t[2]){block->tile_rows, block->tile_cols});
 }
 
@@ -330,8 +331,8 @@ static uint64_t fetched_bytes(const ckpt_batch *batch, const ckpt_leaf *leaf) {
 static uint64_t cursors_in_turn(const ckpt_tensor *tensor) {
   if (tensor == NULL || tensor->n_extents == 0 || !ckpt_extent_is_sequential(&tensor->extents[0])) return 0;
   uint64_t most = 1;
-  for (uint32_t i = 0, first = 0; i < tensor->n_extents && tensor->record->extent_form != CKPT_EXTENT_FLAT; i++) {
-    while (tensor->extents[first].box[0] + tensor->record->longest <= tensor->extents[i].box[0] && first < i) first++;
+  for (uint32_t i = 0, first = 0; i < tensor->n_extents && tensor->details->extent_form != CKPT_EXTENT_FLAT; i++) {
+    while (tensor->extents[first].box[0] + tensor->details->longest <= tensor->extents[i].box[0] && first < i) first++;
     if (i - first + 1 > most) most = i - first + 1;
   }
   return most;
@@ -342,11 +343,11 @@ static uint64_t cursors_in_turn(const ckpt_tensor *tensor) {
 static bool reads_again(const ckpt_plan *plan, const ckpt_batch *batch) {
   uint64_t n_turns = 0;
   bool is_strided = false;
-  for (uint32_t i = 0; i < batch->n_leaves && batch->has_cursor; i++) {
-    const ckpt_tensor *tensor = batch->leaves[i].expr->tensor;
+  for (uint32_t i = 0; i < batch->n_reads && batch->has_cursor; i++) {
+    const ckpt_tensor *tensor = batch->reads[i].expr->tensor;
     uint64_t n = cursors_in_turn(tensor);
     n_turns += n;
-    is_strided = is_strided || (n != 0 && tensor->record->extent_form == CKPT_EXTENT_STRIDED);
+    is_strided = is_strided || (n != 0 && tensor->details->extent_form == CKPT_EXTENT_STRIDED);
   }
   return is_strided || n_turns > plan->cursor_bytes / CKPT_CURSOR_BYTES;
 }
@@ -357,11 +358,11 @@ static ckpt_status plan_batch(ckpt_plan *plan, ckpt_batch *batch, uint64_t works
   CKPT_TRY(list_wholes(plan, batch, err));
   for (uint32_t p = batch->first_piece; p != UINT32_MAX; p = plan->pieces[p].next)
     batch->n_rows = gcd(batch->n_rows, node_rows(batch, plan->pieces[p].expr));
-  for (uint32_t i = 0; i < batch->n_leaves; i++) {
-    const ckpt_leaf *leaf = &batch->leaves[i];
-    plan->n_bytes_read += leaf->n_bytes;
-    if (!leaf->is_whole)
-      batch->n_rows = gcd(batch->n_rows, leaf->cut_axis != 0 ? leaf->view->count[leaf->cut_axis] : leaf->n_units);
+  for (uint32_t i = 0; i < batch->n_reads; i++) {
+    const ckpt_batch_read *read = &batch->reads[i];
+    plan->n_bytes_read += read->n_bytes;
+    if (!read->is_whole)
+      batch->n_rows = gcd(batch->n_rows, read->cut_axis != 0 ? read->view->count[read->cut_axis] : read->n_units);
   }
   uint64_t must, better;
   quanta(plan, batch, &must, &better);
@@ -377,7 +378,7 @@ static ckpt_status plan_batch(ckpt_plan *plan, ckpt_batch *batch, uint64_t works
       batch->n_rows / must < 4096 ? batch->n_rows : 4096 * must; /* many strips, where it has them */
   uint64_t per_row = (tile_bytes(plan, batch, n_some) - kept) / n_some + 1;
   uint64_t target = room - kept < TILE_TARGET_BYTES ? room - kept : TILE_TARGET_BYTES;
-  bool cuts_columns = batch->n_leaves != 0 && batch->leaves[0].cut_axis != 0 && !batch->leaves[0].is_whole;
+  bool cuts_columns = batch->n_reads != 0 && batch->reads[0].cut_axis != 0 && !batch->reads[0].is_whole;
   if (cuts_columns || is_wide) target = room - kept; /* long runs need wide tiles */
   uint64_t n_rows = target / per_row, enough = enough_rows(plan, batch);
   if (!cuts_columns && !is_wide && n_rows > enough) n_rows = enough;
@@ -445,19 +446,19 @@ static uint64_t plan_bytes(const ckpt_plan *plan, uint64_t *beside) {
   return own;
 }
 
-/* What one worker's decoders may hold: a cursor for each sequential leaf, and for each extent that takes turns as long
+/* What one worker's decoders may hold: a cursor for each sequential read, and for each extent that takes turns as long
  * as that is an eighth of the memory at most. With fewer, streams are read again from their start. */
 static uint64_t cursor_bytes(const ckpt_plan *plan) {
   enum { MAX_LEAST = 4 };
   uint64_t most = 0, affordable = plan->memory / 8 / CKPT_CURSOR_BYTES;
   for (uint32_t b = 0; b < plan->n_batches; b++) {
-    uint64_t n_leaves = 0, n = 0;
-    for (uint32_t l = 0; l < plan->batches[b].n_leaves && plan->batches[b].has_cursor; l++) {
-      uint64_t n_turns = cursors_in_turn(plan->batches[b].leaves[l].expr->tensor);
-      n_leaves += n_turns != 0 && n_leaves < MAX_LEAST;
+    uint64_t n_reads = 0, n = 0;
+    for (uint32_t l = 0; l < plan->batches[b].n_reads && plan->batches[b].has_cursor; l++) {
+      uint64_t n_turns = cursors_in_turn(plan->batches[b].reads[l].expr->tensor);
+      n_reads += n_turns != 0 && n_reads < MAX_LEAST;
       n += n_turns;
     }
-    if (n > affordable) n = affordable > n_leaves ? affordable : n_leaves;
+    if (n > affordable) n = affordable > n_reads ? affordable : n_reads;
     if (n > most) most = n;
   }
   return most * CKPT_CURSOR_BYTES;
@@ -516,7 +517,7 @@ static ckpt_status divide(ckpt_plan *plan, ckpt_error *err) {
   for (uint32_t i = 0; i < plan->n_batches; i++) {
     ckpt_batch *batch = &plan->batches[i];
     CKPT_TRY(plan_batch(plan, batch, plan->workspace_bytes, err));
-    for (uint32_t l = 0; l < batch->n_leaves; l++) plan->n_bytes_fetched += fetched_bytes(batch, &batch->leaves[l]);
+    for (uint32_t l = 0; l < batch->n_reads; l++) plan->n_bytes_fetched += fetched_bytes(batch, &batch->reads[l]);
     uint64_t n = batch->exclusive ? batch->tile_bytes : batch->tile_bytes * n_workers;
     if (n > largest) largest = n;
     if (!batch->exclusive && batch->tile_bytes > widest) widest = batch->tile_bytes;

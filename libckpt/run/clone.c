@@ -15,7 +15,7 @@ typedef struct original {
 } original;
 
 static ckpt_row *row_of(const ckpt_plan *plan, const ckpt_layout *layout, const ckpt_segment *segment) {
-  return &plan->rows[layout->index->tensors[segment->tensor].record->origin];
+  return &plan->rows[layout->index->tensors[segment->tensor].details->origin];
 }
 
 /* Whether the segment's bytes are read, as they are stored, from the same place of one input file; notes which. */
@@ -27,7 +27,7 @@ static bool is_in_place(const ckpt_plan *plan, const ckpt_layout *layout, const 
     return false;
   const ckpt_tensor *tensor = expr->tensor;
   const ckpt_extent *extent = tensor->extents;
-  if (tensor->n_extents != 1 || tensor->record->extent_form != CKPT_EXTENT_FLAT ||
+  if (tensor->n_extents != 1 || tensor->details->extent_form != CKPT_EXTENT_FLAT ||
       extent->chain[0] != CKPT_DECODE_RAW || extent->signs != 0 || extent->file == CKPT_FILE_LITERAL ||
       extent->offset + extent->skip != segment->offset)
     return false;

@@ -14,15 +14,15 @@ static uint32_t count_nodes(const ckpt_expr *node) {
   return n;
 }
 
-void ckpt_tile_needs(const ckpt_plan *plan, uint32_t *n_nodes, uint32_t *n_leaves, uint32_t *n_kept) {
-  *n_nodes = *n_leaves = *n_kept = 1;
+void ckpt_tile_needs(const ckpt_plan *plan, uint32_t *n_nodes, uint32_t *n_reads, uint32_t *n_kept) {
+  *n_nodes = *n_reads = *n_kept = 1;
   for (uint32_t i = 0; i < plan->n_pieces; i++) {
     uint32_t n = count_nodes(plan->pieces[i].expr);
     if (n > *n_nodes) *n_nodes = n;
   }
   for (uint32_t i = 0; i < plan->n_batches; i++) {
     if (plan->batches[i].n_wholes > *n_kept) *n_kept = plan->batches[i].n_wholes;
-    if (plan->batches[i].n_leaves > *n_leaves) *n_leaves = plan->batches[i].n_leaves;
+    if (plan->batches[i].n_reads > *n_reads) *n_reads = plan->batches[i].n_reads;
   }
 }
 
@@ -70,30 +70,30 @@ static ckpt_status visit_reshaped(void *arg, const uint64_t *from, const uint64_
   }
 }
 
-/* Reads units [begin, begin + n) of a box of a leaf, row-major. */
+/* Reads units [begin, begin + n) of a box of a read, row-major. */
 static ckpt_status read_box(ckpt_tile *tile, uint32_t number, const uint64_t *start, const uint64_t *count,
                             uint64_t begin, uint64_t n, void *out, ckpt_error *err) {
-  const ckpt_leaf *leaf = &tile->batch->leaves[number];
-  const ckpt_expr *node = leaf->expr;
+  const ckpt_batch_read *read = &tile->batch->reads[number];
+  const ckpt_expr *node = read->expr;
   if (n == 0) return CKPT_OK; /* memory without elements may be NULL */
   if (node->memory != NULL) {
-    ckpt_place_memory(node->memory, leaf->unit_bytes, leaf->view->rank, leaf->view->shape, start, count, begin, n, out);
+    ckpt_place_memory(node->memory, read->unit_bytes, read->view->rank, read->view->shape, start, count, begin, n, out);
     return CKPT_OK;
   }
   tile->reader.source = node->index->source;
   ckpt_mover mover = {.reader = tile->reader, .window = tile->window};
   ckpt_status status;
-  if (leaf->is_native) {
+  if (read->is_native) {
     status = ckpt_place(&mover, node->tensor, start, count, begin, n, out, err);
   } else {
     reshaped_read r = {.mover = &mover,
                        .tensor = node->tensor,
-                       .view = leaf->view,
+                       .view = read->view,
                        .start = start,
-                       .unit_bytes = leaf->unit_bytes,
+                       .unit_bytes = read->unit_bytes,
                        .out = out};
     ckpt_tensor_units(node->tensor, r.units);
-    status = ckpt_split_range(leaf->view->rank, count, begin, n, visit_reshaped, &r, err);
+    status = ckpt_split_range(read->view->rank, count, begin, n, visit_reshaped, &r, err);
   }
   tile->reader = mover.reader;
   return ckpt_fail_at(status, err, NULL, node->tensor->name);
@@ -115,18 +115,18 @@ static void find_tile(ckpt_tile *tile, const ckpt_batch *batch, uint64_t number)
   if (tile->n_rows > batch->tile_rows) tile->n_rows = batch->tile_rows;
 }
 
-/* The box of a leaf that the tile sees where that is no flat range of it. */
-static void find_box(const ckpt_tile *tile, const ckpt_leaf *leaf, uint64_t *start, uint64_t *count) {
+/* The box of a read that the tile sees where that is no flat range of it. */
+static void find_box(const ckpt_tile *tile, const ckpt_batch_read *read, uint64_t *start, uint64_t *count) {
   const ckpt_block *block = tile->batch->block;
   if (block == NULL) {
-    uint64_t per_step = leaf->view->count[leaf->cut_axis] / tile->batch->n_rows;
-    start[leaf->cut_axis] += tile->first_row * per_step;
-    count[leaf->cut_axis] = tile->n_rows * per_step;
+    uint64_t per_step = read->view->count[read->cut_axis] / tile->batch->n_rows;
+    start[read->cut_axis] += tile->first_row * per_step;
+    count[read->cut_axis] = tile->n_rows * per_step;
     return;
   }
   uint64_t outer = tile->part.outer;
-  for (uint32_t axis = block->lead; axis-- > 0; outer /= leaf->view->count[axis]) {
-    start[axis] += outer % leaf->view->count[axis];
+  for (uint32_t axis = block->lead; axis-- > 0; outer /= read->view->count[axis]) {
+    start[axis] += outer % read->view->count[axis];
     count[axis] = 1;
   }
   start[block->row_axis] += tile->part.first_row;
@@ -135,44 +135,44 @@ static void find_box(const ckpt_tile *tile, const ckpt_leaf *leaf, uint64_t *sta
   count[block->lead] = tile->part.n_cols;
 }
 
-static ckpt_status read_leaf(ckpt_tile *tile, uint32_t number, ckpt_error *err) {
+static ckpt_status make_read(ckpt_tile *tile, uint32_t number, ckpt_error *err) {
   const ckpt_batch *batch = tile->batch;
-  const ckpt_leaf *leaf = &batch->leaves[number];
-  bool is_range = leaf->is_whole || (leaf->cut_axis == 0 && batch->block == NULL);
-  uint64_t per_row = leaf->n_units / batch->n_rows;
-  uint64_t n_units = leaf->is_whole ? leaf->n_units : per_row * tile->n_rows;
-  uint64_t begin = leaf->is_whole || !is_range ? 0 : per_row * tile->first_row;
+  const ckpt_batch_read *read = &batch->reads[number];
+  bool is_range = read->is_whole || (read->cut_axis == 0 && batch->block == NULL);
+  uint64_t per_row = read->n_units / batch->n_rows;
+  uint64_t n_units = read->is_whole ? read->n_units : per_row * tile->n_rows;
+  uint64_t begin = read->is_whole || !is_range ? 0 : per_row * tile->first_row;
   uint64_t n_stored; /* units of the memory that the view is of */
-  bool is_in_memory = leaf->expr->memory != NULL && is_range && leaf->cut_axis == 0 &&
-                      ckpt_product_u64(leaf->view->shape, leaf->view->rank, &n_stored) && leaf->n_units == n_stored;
-  tile->n_bytes_read += leaf->is_whole ? leaf->n_bytes : leaf->n_bytes / batch->n_rows * tile->n_rows;
+  bool is_in_memory = read->expr->memory != NULL && is_range && read->cut_axis == 0 &&
+                      ckpt_product_u64(read->view->shape, read->view->rank, &n_stored) && read->n_units == n_stored;
+  tile->n_bytes_read += read->is_whole ? read->n_bytes : read->n_bytes / batch->n_rows * tile->n_rows;
   if (is_in_memory) { /* already packed: used where it is */
-    tile->leaves[number] = (const uint8_t *)leaf->expr->memory + begin * leaf->unit_bytes;
+    tile->reads[number] = (const uint8_t *)read->expr->memory + begin * read->unit_bytes;
     return CKPT_OK;
   }
   void *bytes = NULL;
-  CKPT_TRY(take(tile, n_units * leaf->unit_bytes, &bytes, err));
+  CKPT_TRY(take(tile, n_units * read->unit_bytes, &bytes, err));
   uint64_t start[CKPT_MAX_RANK], count[CKPT_MAX_RANK];
-  memcpy(start, leaf->view->start, sizeof start);
-  memcpy(count, leaf->view->count, sizeof count);
-  if (!is_range) find_box(tile, leaf, start, count);
+  memcpy(start, read->view->start, sizeof start);
+  memcpy(count, read->view->count, sizeof count);
+  if (!is_range) find_box(tile, read, start, count);
   CKPT_TRY(read_box(tile, number, start, count, begin, n_units, bytes, err));
-  tile->leaves[number] = bytes;
+  tile->reads[number] = bytes;
   return CKPT_OK;
 }
 
-/* Copies a view out of its leaf's tile: [outer rows][sub-box of the hull below them], permuted. */
-static void view_copy(const ckpt_tile *tile, const ckpt_leaf *leaf, const ckpt_view *view, bool is_whole,
+/* Copies a view out of its read's tile: [outer rows][sub-box of the hull below them], permuted. */
+static void view_copy(const ckpt_tile *tile, const ckpt_batch_read *read, const ckpt_view *view, bool is_whole,
                       const uint8_t *in, uint8_t *out) {
   uint32_t rank = view->rank, lead = 0;
   uint64_t box[CKPT_MAX_RANK], held[CKPT_MAX_RANK], start[CKPT_MAX_RANK], n_outer = 1;
-  memcpy(held, leaf->view->count, sizeof held);
+  memcpy(held, read->view->count, sizeof held);
   memcpy(box, view->count, sizeof box);
-  for (uint32_t axis = 0; axis < rank; axis++) start[axis] = view->start[axis] - leaf->view->start[axis];
-  if (!is_whole && (leaf->cut_axis != 0 || tile->batch->block != NULL)) {
+  for (uint32_t axis = 0; axis < rank; axis++) start[axis] = view->start[axis] - read->view->start[axis];
+  if (!is_whole && (read->cut_axis != 0 || tile->batch->block != NULL)) {
     uint64_t first[CKPT_MAX_RANK] = {0};
-    find_box(tile, leaf, first, held);
-    memcpy(box, held, sizeof box); /* such leaves are no hulls (leaves_match, ckpt_block_find) */
+    find_box(tile, read, first, held);
+    memcpy(box, held, sizeof box); /* such reads are no hulls (can_be_one, ckpt_block_find) */
   } else if (!is_whole) {
     uint64_t n_below = 1;
     for (uint32_t axis = 0; axis < rank; axis++) n_below *= held[axis];
@@ -180,9 +180,9 @@ static void view_copy(const ckpt_tile *tile, const ckpt_leaf *leaf, const ckpt_v
       if (view->order[lead] != lead || start[lead] != 0 || box[lead] != held[lead]) break;
       n_below /= held[lead];
     }
-    n_outer = tile->n_rows * (leaf->n_units / tile->batch->n_rows) / n_below;
+    n_outer = tile->n_rows * (read->n_units / tile->batch->n_rows) / n_below;
   }
-  uint64_t in_bytes = leaf->unit_bytes, out_bytes = leaf->unit_bytes, units[CKPT_MAX_RANK];
+  uint64_t in_bytes = read->unit_bytes, out_bytes = read->unit_bytes, units[CKPT_MAX_RANK];
   uint8_t order[CKPT_MAX_RANK];
   uint32_t inner = rank - lead;
   for (uint32_t axis = 0; axis < inner; axis++) {
@@ -192,7 +192,7 @@ static void view_copy(const ckpt_tile *tile, const ckpt_leaf *leaf, const ckpt_v
     out_bytes *= units[axis];
   }
   for (uint64_t outer = 0; outer < n_outer; outer++, in += in_bytes, out += out_bytes)
-    ckpt_view_copy(in, out, inner, held + lead, start + lead, units, order, leaf->unit_bytes);
+    ckpt_view_copy(in, out, inner, held + lead, start + lead, units, order, read->unit_bytes);
 }
 
 static void add_stats(ckpt_value_stats *into, const ckpt_value_stats *from) {
@@ -209,11 +209,11 @@ static const ckpt_kept *find_kept(const ckpt_tile *tile, const ckpt_expr *node) 
   return &tile->kept[i];
 }
 
-/* What every tile of the batch needs: whole leaves, and what is made of them. */
+/* What every tile of the batch needs: whole reads, and what is made of them. */
 static ckpt_status keep(ckpt_tile *tile, ckpt_error *err) {
   const ckpt_batch *batch = tile->batch;
-  for (uint32_t i = 0; i < batch->n_leaves; i++)
-    if (batch->leaves[i].is_whole) CKPT_TRY(read_leaf(tile, i, err));
+  for (uint32_t i = 0; i < batch->n_reads; i++)
+    if (batch->reads[i].is_whole) CKPT_TRY(make_read(tile, i, err));
   for (uint32_t i = 0; i < batch->n_wholes; i++) {
     tile->n_pointers = 0;
     tile->stats = (ckpt_value_stats){0};
@@ -235,9 +235,9 @@ ckpt_status ckpt_tile_read(ckpt_tile *tile, const ckpt_batch *batch, uint64_t nu
   else
     CKPT_TRY(keep(tile, err));
   tile->kept_in = tile->workspace;
-  for (uint32_t i = 0; i < batch->n_leaves; i++)
-    if (!batch->leaves[i].is_whole) CKPT_TRY(read_leaf(tile, i, err));
-  tile->n_leaf_bytes = tile->n_used;
+  for (uint32_t i = 0; i < batch->n_reads; i++)
+    if (!batch->reads[i].is_whole) CKPT_TRY(make_read(tile, i, err));
+  tile->n_used_by_reads = tile->n_used;
   return CKPT_OK;
 }
 
@@ -288,18 +288,18 @@ static ckpt_status eval(ckpt_tile *tile, const ckpt_expr *node, bool is_whole, c
   uint64_t n_bytes =
       ckpt_tile_elements(tile->batch, node, is_whole, tile->n_rows) / row->block_elements * row->block_bytes;
   void *buffer = NULL;
-  if (node->op->rule == CKPT_RULE_LEAF) {
+  if (node->op->rule == CKPT_RULE_READ) {
     bool is_direct;
-    uint32_t number = ckpt_batch_leaf(tile->batch, node, is_whole, &is_direct);
-    *out = tile->leaves[number];
+    uint32_t number = ckpt_batch_find_read(tile->batch, node, is_whole, &is_direct);
+    *out = tile->reads[number];
     if (is_direct) {
       *out = (const uint8_t *)*out + (is_whole ? 0 : node->n_bytes / tile->batch->n_rows * tile->n_before);
       return CKPT_OK;
     }
     CKPT_TRY(take(tile, n_bytes, &buffer, err));
     ckpt_view view;
-    ckpt_leaf_view(node, &view);
-    if (n_bytes != 0) view_copy(tile, &tile->batch->leaves[number], &view, is_whole, *out, buffer);
+    ckpt_expr_view(node, &view);
+    if (n_bytes != 0) view_copy(tile, &tile->batch->reads[number], &view, is_whole, *out, buffer);
     *out = buffer;
     return CKPT_OK;
   }
@@ -423,7 +423,7 @@ ckpt_status ckpt_tile_eval(ckpt_tile *tile, uint32_t piece, const void **bytes, 
   uint32_t i = find_made(tile, piece), n, next;
   *bytes = NULL;
   if (i == tile->n_made) {
-    tile->n_used = tile->n_leaf_bytes;
+    tile->n_used = tile->n_used_by_reads;
     tile->n_pointers = 0;
     tile->n_made = 0;
     tile->stats = (ckpt_value_stats){0};

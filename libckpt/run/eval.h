@@ -1,4 +1,4 @@
-/* eval.h - one tile of a batch: its leaves are read once, then expressions are evaluated on them. Those that are made
+/* eval.h - one tile of a batch: its reads are made once, then expressions are evaluated on them. Those that are made
  * of one node (what several outputs quantize) are evaluated together, and it once. Arguments that every tile needs
  * whole are read and evaluated once for all tiles of a batch that follow each other.
  *
@@ -34,28 +34,28 @@ typedef struct ckpt_tile {
   ckpt_block_part part;       /* of a batch in blocks, where n_rows counts cells */
   uint8_t *workspace;         /* aligned to 64 bytes */
   uint64_t n_workspace, n_used;
-  uint64_t n_leaf_bytes; /* of it taken by leaves: pieces start anew behind them */
-  uint64_t n_made_bytes; /* the same of it and of what was made */
-  uint64_t n_kept_bytes; /* of that what is kept for the batch's next tile */
-  const void *kept_in;   /* the workspace that has it; NULL: none has */
-  ckpt_kept *kept;       /* of each of the batch's whole arguments */
+  uint64_t n_used_by_reads; /* of it: pieces start anew behind them */
+  uint64_t n_made_bytes;    /* the same of it and of what was made */
+  uint64_t n_kept_bytes;    /* of that what is kept for the batch's next tile */
+  const void *kept_in;      /* the workspace that has it; NULL: none has */
+  ckpt_kept *kept;          /* of each of the batch's whole arguments */
   ckpt_made made[CKPT_MAX_TOGETHER];
   uint32_t n_made;
-  uint64_t n_bytes_read; /* of leaves, for this tile */
-  const void **leaves;   /* bytes of each leaf of the batch in this tile */
+  uint64_t n_bytes_read; /* of reads, for this tile */
+  const void **reads;    /* bytes of each of the batch's in this tile */
   const void **pointers; /* argument lists of expressions under evaluation */
   uint64_t *counts;      /* their elements */
   uint32_t n_pointers;
-  ckpt_reader reader;     /* of all leaves, with what it keeps of their extents from tile to tile */
+  ckpt_reader reader;     /* of all reads, with what it keeps of their extents from tile to tile */
   uint8_t *window;        /* CKPT_WINDOW_BYTES */
   ckpt_value_stats stats; /* of the piece being evaluated */
 } ckpt_tile;
 
-/* At most, over all of a plan's pieces: nodes (lengths of pointers and counts), leaves, and whole arguments of a batch
+/* At most, over all of a plan's pieces: nodes (lengths of pointers and counts), reads, and whole arguments of a batch
  * (length of kept). */
-void ckpt_tile_needs(const ckpt_plan *plan, uint32_t *n_nodes, uint32_t *n_leaves, uint32_t *n_kept);
+void ckpt_tile_needs(const ckpt_plan *plan, uint32_t *n_nodes, uint32_t *n_reads, uint32_t *n_kept);
 
-/* Reads the leaves of the batch's tile `number`. The workspace must still hold what the tile before kept. */
+/* Makes the reads of the batch's tile `number`. The workspace must still hold what the tile before kept. */
 ckpt_status ckpt_tile_read(ckpt_tile *tile, const ckpt_batch *batch, uint64_t number, ckpt_error *err);
 
 /* Whether a piece has been evaluated on the tile, together with one before it, whose result then stays. */

@@ -284,7 +284,7 @@ static ckpt_dtype cast_target(const ckpt_expr *node) {
   return target;
 }
 
-/* Where the first leaf of an expression lies; "" for memory. */
+/* Where what an expression reads first lies; "" for memory. */
 static const char *path_of(const ckpt_expr *node) {
   if (node->index != NULL) return node->index->path;
   const char *path = "";
@@ -348,7 +348,7 @@ static ckpt_status digest_output(const ckpt_plan *plan, ckpt_output *output, ckp
   const ckpt_digest **digests = calloc((size_t)index->n_tensors + 1, sizeof *digests);
   CKPT_TRY_ALLOC(digests, err);
   for (uint32_t i = 0; i < index->n_tensors; i++)
-    digests[i] = &plan->rows[index->tensors[index->by_name[i]].record->origin].digest;
+    digests[i] = &plan->rows[index->tensors[index->by_name[i]].details->origin].digest;
   ckpt_status status = ckpt_digest_index(index, digests, &output->digest, err);
   free(digests);
   return status;

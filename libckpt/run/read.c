@@ -186,7 +186,7 @@ ckpt_status ckpt_read_cost(const ckpt_index *index, const ckpt_tensor *tensor, c
   const uint32_t unit_bytes = ckpt_dtype_get(tensor->dtype)->block_bytes, rank = ckpt_tensor_units(tensor, units);
   bool is_cut;
   CKPT_TRY(box_in_units(tensor, box, start, count, &n_units, &is_cut, err));
-  if (tensor->record->derived != NULL) return ckpt_read_derived_cost(index, tensor, box, n_read, n_fetched, err);
+  if (tensor->details->derived != NULL) return ckpt_read_derived_cost(index, tensor, box, n_read, n_fetched, err);
   *n_read = *n_fetched = (is_cut ? cut_units(tensor, box, rank) : n_units) * unit_bytes;
   if (!is_cut) *n_fetched = ckpt_place_fetched(rank, units, count, unit_bytes);
   return CKPT_OK;
@@ -202,7 +202,7 @@ static uint64_t box_elements(const ckpt_tensor *tensor, const ckpt_box *box) {
 ckpt_status ckpt_read_checks_new(ckpt_record_checks **out, const ckpt_index *index, const ckpt_tensor *tensor,
                                  ckpt_error *err) {
   uint32_t n = 0;
-  for (uint32_t i = 0; i < tensor->n_extents && tensor->record->derived == NULL; i++)
+  for (uint32_t i = 0; i < tensor->n_extents && tensor->details->derived == NULL; i++)
     n += ckpt_extent_has_record(index->source, &tensor->extents[i]);
   *out = NULL;
   if (n == 0) return CKPT_OK;
@@ -260,7 +260,7 @@ ckpt_status ckpt_read_piece(const ckpt_index *index, const ckpt_tensor *tensor, 
   if (!ckpt_dtype_bytes(to, n_elements, &n_wanted) || n_wanted != n_bytes)
     return ckpt_fail(err, CKPT_EINVAL, NULL, tensor->name, "a buffer of %llu byte%s for %llu", (ull)n_bytes,
                      ckpt_plural(n_bytes), (ull)n_wanted);
-  if (tensor->record->derived != NULL) return ckpt_read_derived(index, tensor, box, to, dst, n_bytes, err);
+  if (tensor->details->derived != NULL) return ckpt_read_derived(index, tensor, box, to, dst, n_bytes, err);
   ckpt_mover mover = {.reader = {.source = index->source, .checks = checks}, .window = malloc(CKPT_WINDOW_BYTES)};
   CKPT_TRY_ALLOC(mover.window, err);
   ckpt_status status = is_cut  ? read_cut(&mover, tensor, box, to, dst, err)

@@ -38,7 +38,7 @@ typedef struct run {
   uint8_t *workspace;         /* n_workers shares */
   uint8_t *window;            /* for literals, side files and footers */
   worker *workers;
-  uint32_t n_nodes, n_leaves, n_kept;
+  uint32_t n_nodes, n_reads, n_kept;
   pthread_mutex_t mutex; /* guards everything below */
   pthread_cond_t changed;
   uint64_t *n_reduced; /* of each value: elements whose partials are in it */
@@ -224,11 +224,11 @@ static ckpt_status run_tile(worker *w, uint32_t number, uint64_t tile_number, ck
   const ckpt_batch *batch = &r->plan->batches[number];
   uint64_t n_done = 0, n_written = 0, n_used = 0, started = ckpt_trace_now();
   CKPT_TRY(ckpt_tile_read(&w->tile, batch, tile_number, err));
-  for (uint32_t i = 0; i < batch->n_leaves; i++) /* as planned: a whole leaf once, whoever reads it again */
-    if (!batch->leaves[i].is_whole)
-      n_done += batch->leaves[i].n_bytes / batch->n_rows * w->tile.n_rows;
+  for (uint32_t i = 0; i < batch->n_reads; i++) /* as planned: a whole one once, whoever makes it again */
+    if (!batch->reads[i].is_whole)
+      n_done += batch->reads[i].n_bytes / batch->n_rows * w->tile.n_rows;
     else if (tile_number == 0)
-      n_done += batch->leaves[i].n_bytes;
+      n_done += batch->reads[i].n_bytes;
   for (uint32_t p = batch->first_piece; p != UINT32_MAX; p = r->plan->pieces[p].next) {
     const ckpt_piece *piece = &r->plan->pieces[p];
     ckpt_row *row = &r->plan->rows[piece->row];
@@ -292,19 +292,19 @@ static ckpt_status worker_init(worker *w, run *r, ckpt_error *err) {
   w->r = r;
   w->tile = (ckpt_tile){
       .plan = r->plan, .backend = r->backend, .reader = {.max_bytes = r->plan->cursor_bytes, .checks = r->checks}};
-  w->tile.leaves = calloc(r->n_leaves, sizeof *w->tile.leaves);
+  w->tile.reads = calloc(r->n_reads, sizeof *w->tile.reads);
   w->tile.kept = calloc(r->n_kept, sizeof *w->tile.kept);
   w->tile.pointers = calloc(r->n_nodes, sizeof *w->tile.pointers);
   w->tile.counts = calloc(r->n_nodes, sizeof *w->tile.counts);
   w->tile.window = malloc(CKPT_WINDOW_BYTES);
   CKPT_TRY(ckpt_hasher_new(&w->queue.hasher, err));
-  bool failed = w->tile.leaves == NULL || w->tile.kept == NULL || w->tile.pointers == NULL || w->tile.counts == NULL ||
+  bool failed = w->tile.reads == NULL || w->tile.kept == NULL || w->tile.pointers == NULL || w->tile.counts == NULL ||
                 w->tile.window == NULL;
   return failed ? ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory") : CKPT_OK;
 }
 
 static void worker_free(worker *w) {
-  free(w->tile.leaves);
+  free(w->tile.reads);
   free(w->tile.kept);
   free(w->tile.pointers);
   free(w->tile.counts);
@@ -349,7 +349,7 @@ static ckpt_status run_init(run *r, ckpt_error *err) {
   ckpt_plan *plan = r->plan;
   pthread_mutex_init(&r->mutex, NULL);
   pthread_cond_init(&r->changed, NULL);
-  ckpt_tile_needs(plan, &r->n_nodes, &r->n_leaves, &r->n_kept);
+  ckpt_tile_needs(plan, &r->n_nodes, &r->n_reads, &r->n_kept);
   CKPT_TRY(ckpt_row_digests_start(&r->digests, plan, r->backend, err));
   CKPT_TRY(ckpt_plan_record_checks(&r->checks, plan, err));
   r->workers = calloc(plan->n_workers, sizeof *r->workers);

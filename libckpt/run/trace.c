@@ -73,9 +73,9 @@ static void put_field(FILE *file, const char *text, uint64_t value) {
   put(file, line);
 }
 
-void ckpt_trace_tile(ckpt_trace *trace, uint32_t batch, uint64_t n_read, uint64_t n_written, uint64_t n_used,
+void ckpt_trace_tile(ckpt_trace *trace, uint32_t number, uint64_t n_read, uint64_t n_written, uint64_t n_used,
                      uint64_t ns) {
-  const ckpt_batch *group = &trace->plan->batches[batch];
+  const ckpt_batch *batch = &trace->plan->batches[number];
   FILE *file = trace->file;
   char times[80];
   uint64_t at = ckpt_trace_now() - trace->started;
@@ -85,11 +85,11 @@ void ckpt_trace_tile(ckpt_trace *trace, uint32_t batch, uint64_t n_read, uint64_
   trace->n_read += n_read;
   trace->n_written += n_written;
   trace->n_tiles++;
-  put_field(file, "{\"group\":", batch);
+  put_field(file, "{\"group\":", number);
   put(file, ",\"leaves\":[");
-  for (uint32_t i = 0; i < group->n_leaves; i++) {
+  for (uint32_t i = 0; i < batch->n_reads; i++) {
     if (i != 0) fputc(',', file);
-    put_text(file, group->leaves[i].expr->tensor != NULL ? group->leaves[i].expr->tensor->name : "");
+    put_text(file, batch->reads[i].expr->tensor != NULL ? batch->reads[i].expr->tensor->name : "");
   }
   put_field(file, "],\"read\":", n_read);
   put_field(file, ",\"written\":", n_written);

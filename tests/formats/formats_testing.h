@@ -156,7 +156,7 @@ inline void write_segment(const ckpt_layout *layout, const ckpt_index *from, ckp
       ASSERT_EQ(out.n_bytes, segment->n_bytes);
       return;
     case CKPT_SEGMENT_TENSOR:
-      bytes = bytes_of(from, &from->tensors[layout->index->tensors[segment->tensor].record->origin]);
+      bytes = bytes_of(from, &from->tensors[layout->index->tensors[segment->tensor].details->origin]);
       break;
     case CKPT_SEGMENT_SIDE_FILE: bytes = bytes_of(from, segment->side); break;
   }
@@ -176,11 +176,11 @@ inline ckpt_index *describe(const ckpt_index *from, ckpt_error *err) {
     EXPECT_EQ(ckpt_index_add(index, t.name, strlen(t.name), static_cast<ckpt_dtype>(t.dtype), t.rank, t.shape,
                              static_cast<ckpt_role>(t.role), nullptr, 0, &number, err),
               CKPT_OK);
-    index->tensors[number].record->origin = i;
-    index->tensors[number].record->like = i + 1;
+    index->tensors[number].details->origin = i;
+    index->tensors[number].details->like = i + 1;
     for (const char *const *alias = t.aliases; alias != nullptr && *alias != nullptr; alias++)
       EXPECT_EQ(ckpt_index_alias(index, number, *alias, err), CKPT_OK);
-    index->tensors[number].record->n_extra_names = t.record->n_extra_names;
+    index->tensors[number].details->n_extra_names = t.details->n_extra_names;
   }
   EXPECT_EQ(ckpt_index_carry(index, from, err), CKPT_OK);
   return index;

@@ -27,7 +27,7 @@ static ckpt_index *describe(const ckpt_index *from) {
     if (ckpt_index_add(index, t->name, strlen(t->name), (ckpt_dtype)t->dtype, t->rank, t->shape, (ckpt_role)t->role,
                        NULL, 0, NULL, NULL) != CKPT_OK)
       abort();
-    index->tensors[i].record->like = i + 1;
+    index->tensors[i].details->like = i + 1;
   }
   if (ckpt_index_carry(index, from, NULL) != CKPT_OK) abort();
   return index;
@@ -48,7 +48,7 @@ static bool print(const ckpt_layout *layout, const ckpt_layout_file *file, const
     ckpt_error err = {0};
     ckpt_stream out;
     if (segment->kind == CKPT_SEGMENT_TENSOR) {
-      const ckpt_tensor *tensor = &from->tensors[layout->index->tensors[segment->tensor].record->like - 1];
+      const ckpt_tensor *tensor = &from->tensors[layout->index->tensors[segment->tensor].details->like - 1];
       if (at != NULL && ckpt_read(from, tensor, NULL, CKPT_DTYPE_NONE, at, segment->n_bytes, &err) != CKPT_OK)
         return false;
       continue;

@@ -309,7 +309,8 @@ TEST(Tables, WhatIsWrittenIsKeptAndTaken) {
       EXPECT_NE(option->key, 0u);
       values.insert(option->field);
     }
-    std::istringstream verbs(option->verbs);
+    EXPECT_NE(option->verbs == nullptr, option->set == 0);
+    std::istringstream verbs(option->verbs == nullptr ? "" : option->verbs);
     for (std::string verb; verbs >> verb;) EXPECT_NE(ckpt_verb_find(verb.c_str()), nullptr) << verb;
     std::istringstream always(option->always == nullptr ? "" : option->always);
     for (std::string verb; always >> verb;) EXPECT_TRUE(ckpt_option_is_taken(option, verb.c_str())) << verb;

@@ -10,13 +10,6 @@
 #include "libckpt/base/arena.h"
 #include "libckpt/recipe/convert/options.h"
 
-/* What verbs share; each is a section of the help. */
-enum {
-  CKPT_SET_RUN = 1,   /* --plan --memory --threads --trace --progress --quiet --json: every verb but help */
-  CKPT_SET_INPUT = 2, /* modifiers of an input: every verb that reads a model */
-  CKPT_SET_OUTPUT = 4 /* -o (required, repeated), --force, --receipt: every verb that writes one */
-};
-
 typedef struct ckpt_args ckpt_args;
 
 /* A verb: one file tools/cmd/<name>.c that defines `const ckpt_verb ckpt_verb_<name>`, and one row in commands.def. */

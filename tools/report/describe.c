@@ -23,7 +23,7 @@ static bool holds_config(const ckpt_output *output) {
 enum { MAX_NOTES = 14 /* of ours */, MAX_UNDERFLOWED = 100 };
 
 static const ckpt_row *row_of(const ckpt_described *d, const ckpt_output *output, uint32_t tensor) {
-  return &d->plan->rows[output->described->tensors[tensor].record->origin];
+  return &d->plan->rows[output->described->tensors[tensor].details->origin];
 }
 
 /* What casts made zero, and a line about it in *note; NULL where nothing was lost. */

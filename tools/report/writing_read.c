@@ -59,16 +59,16 @@ static ckpt_status fill(void *member, ckpt_args *args, const ckpt_arg *arg, ckpt
 }
 
 ckpt_status ckpt_writing_read(ckpt_writing *writing, ckpt_args *args, ckpt_error *err) {
-  void *const places[] = {[CKPT_PLACE_CONVERT] = &writing->selection,
+  void *const places[] = {[CKPT_PLACE_INPUT] = NULL, /* the input's own reader takes it; so it is of adapters */
+                          [CKPT_PLACE_CONVERT] = &writing->selection,
                           [CKPT_PLACE_TARGET] = &writing->target,
                           [CKPT_PLACE_QUANTIZE] = &writing->quantize,
-                          [CKPT_PLACE_ADAPTER] = NULL, /* the input's */
+                          [CKPT_PLACE_ADAPTER] = NULL,
                           [CKPT_PLACE_FORMAT] = NULL};
   const ckpt_option *option;
   for (size_t i = 0; (option = ckpt_verb_option(args->verb, i, NULL)) != NULL; i++) {
-    const ckpt_arg *arg = option->place == CKPT_PLACE_VERB || option->place == CKPT_PLACE_ADAPTER
-                              ? NULL
-                              : ckpt_args_get(args, option->name);
+    const bool is_read_here = option->place == CKPT_PLACE_FORMAT || places[option->place] != NULL;
+    const ckpt_arg *arg = is_read_here ? ckpt_args_get(args, option->name) : NULL;
     if (arg == NULL) continue;
     if (option->kind == CKPT_OPTION_CAST)
       CKPT_TRY(read_casts(&writing->selection, args, err));

@@ -55,7 +55,7 @@ ckpt_status ckpt_state_index(ckpt_index **out, const ckpt_state_parts *parts, ck
  * EINVAL with the tensor's name. */
 ckpt_status ckpt_state_check(const ckpt_index *index, const ckpt_model *model, ckpt_error *err);
 
-/* What a checkpoint that was opened says of where its run was. EFORMAT: it is none of ours, with what it lacks. */
+/* What a checkpoint that was opened says of where its run was. EFORMAT: no run of ours wrote it, with what it lacks. */
 ckpt_status ckpt_state_progress(ckpt_progress_state *out, const ckpt_index *index, ckpt_arena *arena, ckpt_error *err);
 
 /* Fills a rank's weights, or its shards of them, from a checkpoint of any format. Fails as ckpt_model_load. */

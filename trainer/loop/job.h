@@ -127,7 +127,7 @@ ckpt_status ckpt_job_plan(const ckpt_job *job, ckpt_error *err);
 /* The same of weights, gradients and moments alone, which every run holds: batches may be smaller than planned. */
 ckpt_status ckpt_job_check_memory(const ckpt_job *job, ckpt_error *err);
 
-/* rank.c: all that a rank does; its outcome stands in it. */
+/* rank.c: all that a rank does; the rank keeps its outcome. */
 void ckpt_rank_run(ckpt_rank *rank);
 /* Weights that the executor can work with: those of other ranks gathered, an adapter's merged. */
 ckpt_status ckpt_rank_gather(ckpt_rank *rank, ckpt_error *err);

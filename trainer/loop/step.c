@@ -38,12 +38,17 @@ static ckpt_status load_batches(ckpt_rank *r, uint64_t step, uint64_t n, ckpt_er
 }
 
 /* One batch: its gradients are added to those of what is trained. */
-static ckpt_status train(ckpt_rank *r, const ckpt_token_batch *batch, double scale, ckpt_forward_result *result,
+static ckpt_status train(ckpt_rank *r, const ckpt_token_batch *rows, double scale, ckpt_forward_result *result,
                          ckpt_error *err) {
   const ckpt_job *job = r->job;
-  if (r->merged == NULL) return ckpt_executor_train(r->executor, batch, scale, result, err);
+  ckpt_token_batch batch = *rows;
+  if (r->merged == NULL) {
+    batch.begins_gradients = rows->n_rows != 0 && ckpt_sharded_take_beginning(r->sharded);
+    return ckpt_executor_train(r->executor, &batch, scale, result, err);
+  }
+  ckpt_sharded_clear(r->sharded);
   memset(r->merged_gradients, 0, job->model->n_flat * sizeof(float));
-  CKPT_TRY(ckpt_executor_train(r->executor, batch, scale, result, err));
+  CKPT_TRY(ckpt_executor_train(r->executor, &batch, scale, result, err));
   return ckpt_lora_project(job->lora, r->device, r->sharded->gradients, r->merged_gradients, r->merged, r->norms,
                            r->sharded->weights, err);
 }

@@ -14,7 +14,7 @@
 /* One weight of the base that has an adapter. */
 typedef struct ckpt_lora_target {
   uint32_t base, a, b; /* parameters: of the model; of the table */
-  uint32_t magnitude;  /* of DoRA, in the table; UINT32_MAX: it is none */
+  uint32_t magnitude;  /* of DoRA, in the table; UINT32_MAX: it has none */
   uint64_t norms;      /* of DoRA: where the rows' norms are */
   bool is_merged;      /* the model runs with the merged weight (ckpt_lora_apply decides) */
   bool is_transposed;  /* the base is stored [in, out], as GPT-2's Conv1D are */
@@ -42,7 +42,7 @@ typedef struct ckpt_lora {
   double dropout;            /* of what goes through A; not of merged targets */
 } ckpt_lora;
 
-/* Reads a LoraConfig (a file, or a folder with adapter_config.json) for a model; model_path stands in what is written.
+/* Reads a LoraConfig (a file, or a folder with adapter_config.json) for a model; what is written names model_path.
  * Where it `unties`, it is of no use with this model: it has to be made again for the untied one. EINVAL and
  * EUNSUPPORTED name the key; ENOTFOUND: no module has such a name. Free with ckpt_lora_free. */
 ckpt_status ckpt_lora_new(ckpt_lora **out, const char *path, const ckpt_model *model, const char *model_path,

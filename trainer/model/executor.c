@@ -9,7 +9,10 @@
 #include "libckpt/base/error.h"
 #include "trainer/model/memory_plan.h"
 
-enum { LOSS_ROWS = 256 };
+enum {
+  LOSS_ROWS = 256,
+  TRAINED_LOSS_ROWS = 512
+}; /* the second where the weight's gradient is read and written with each chunk */
 
 struct ckpt_executor {
   ckpt_arena records; /* of the plan */
@@ -47,7 +50,9 @@ static ckpt_status make_limits(ckpt_tape_limits *out, const ckpt_model *model, c
   if (!ckpt_mul_u64(rows, length, &out->n_tokens) || out->n_tokens > INT32_MAX)
     return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL,
                      "a batch of %" PRIu64 " rows of %" PRIu64 " tokens (at most %d tokens)", rows, length, INT32_MAX);
-  const uint64_t loss_rows = options->loss_rows == 0 ? LOSS_ROWS : options->loss_rows;
+  const uint64_t loss_rows = options->loss_rows != 0 ? options->loss_rows
+                             : options->has_backward ? TRAINED_LOSS_ROWS
+                                                     : LOSS_ROWS;
   out->loss_rows = loss_rows < out->n_tokens ? loss_rows : out->n_tokens;
   return CKPT_OK;
 }
@@ -372,6 +377,20 @@ static void give_scratch(ckpt_executor *x, ckpt_tape_call *call, uint32_t number
   call->scratch = place_of(x, buffer, call->n_tokens == 0 ? 0 : buffer->n_bytes);
 }
 
+/* Zeros in the gradients that no step sets: those that are added to, and those that get none. */
+static void begin_gradients(ckpt_executor *x) {
+  const ckpt_tape *tape = &x->model->tape;
+  for (uint32_t i = 0; i < tape->n_values; i++) {
+    const ckpt_tape_value *value = &tape->values[i];
+    if (value->residency != CKPT_RESIDES_PARAMETER || x->plan.is_set[value->parameter]) continue;
+    void *gradient = x->places != NULL
+                         ? x->places[value->parameter].gradients
+                         : x->gradients + x->model->parameters[value->parameter].offset * x->limits.real_bytes;
+    const size_t n_bytes = (size_t)(ckpt_tape_elements(value, 0) * x->limits.real_bytes);
+    if (gradient != NULL) x->device->table->fill_zero(x->device, gradient, n_bytes);
+  }
+}
+
 /* ---- runs -----------------------------------------------------------------------------------------------------------
  */
 
@@ -410,6 +429,7 @@ static ckpt_status run_step(ckpt_executor *x, const run *r, uint32_t number, boo
   give_parameters(x, &call, number);
   give_scratch(x, &call, number);
   if (is_backward) give_gradients(x, &call, number);
+  call.sets = r->batch->begins_gradients && x->plan.steps[number].may_set;
   CKPT_TRY(is_backward ? op->backward(&call, err) : op->forward(&call, err));
   if (entry->op == CKPT_OP_linear_loss && r->batch->targets != NULL) {
     const size_t at = r->head_first * (size_t)x->limits.real_bytes;
@@ -535,6 +555,7 @@ ckpt_status ckpt_executor_train(ckpt_executor *x, const ckpt_token_batch *batch,
   CKPT_TRY(start(x, &r, batch, err));
   r.scale = scale;
   r.is_training = true;
+  if (batch->begins_gradients) begin_gradients(x);
   for (uint32_t i = 0; i < x->plan.n_steps; i++) CKPT_TRY(visit_step(x, &r, i, x->plan.steps[i].is_backward, err));
   CKPT_TRY(leave(x, &r, err));
   CKPT_TRY(x->device->table->synchronize(x->device, err));

@@ -43,7 +43,7 @@ typedef struct ckpt_executor_options {
   float *gradients;  /* as above; only with has_backward */
   const ckpt_parameter_place
       *places;                  /* by the tape's numbers of parameters, borrowed; NULL: they lie in the flat buffers */
-  const ckpt_unit_hooks *hooks; /* borrowed; NULL: nobody is told */
+  const ckpt_unit_hooks *hooks; /* borrowed; NULL: nobody listens */
 } ckpt_executor_options;
 
 /* The plan of memory, in bytes. */
@@ -83,8 +83,9 @@ typedef struct ckpt_token_batch {
   double
       label_smoothing;  /* share of the mean over the vocabulary in each log p, as transformers' LabelSmoother has it */
   uint64_t dropout_key; /* of the step: what dropout draws under while training */
-  uint32_t first_row;   /* row 0's place in the epoch: a row draws the same in any batch and rank */
-  float *logits;        /* out: n_rows * length * vocabulary, or NULL: none are kept */
+  bool begins_gradients; /* training sets gradients, whatever they held; else it adds to them. Of a batch with rows */
+  uint32_t first_row;    /* row 0's place in the epoch: a row draws the same in any batch and rank */
+  float *logits;         /* out: n_rows * length * vocabulary, or NULL: none are kept */
   float *log_probabilities; /* out: n_rows * length, log p of each target, 0 where there is none; or NULL */
 } ckpt_token_batch;
 
@@ -108,9 +109,9 @@ ckpt_status ckpt_executor_head(ckpt_executor *executor, const ckpt_token_batch *
                                const float **logits, ckpt_error *err); /* as above */
 uint32_t ckpt_executor_chunk(const ckpt_executor *executor);           /* as above */
 
-/* Forward and backward: adds scale * d(loss_sum)/d(parameter) to the flat gradients. scale is known before (1 / the
- * step's global count of targets): the head's gradients are made in the pass that makes its logits. Fails as forward;
- * EINVAL without has_backward or targets. */
+/* Forward and backward: adds scale * d(loss_sum)/d(parameter) to the gradients (batch->begins_gradients: sets them).
+ * scale is known before (1 / the step's global count of targets): the head's gradients are made in the pass that makes
+ * its logits. Fails as forward; EINVAL without has_backward or targets. */
 ckpt_status ckpt_executor_train(ckpt_executor *executor, const ckpt_token_batch *batch, double scale,
                                 ckpt_forward_result *result, ckpt_error *err);
 
@@ -120,7 +121,7 @@ ckpt_status ckpt_executor_load(ckpt_executor *executor, const ckpt_index *index,
                                ckpt_error *err);
 
 /* The flat buffers, n_flat elements in the table's order, in the device's memory; NULL where places were given.
- * Gradients: NULL without has_backward. The caller zeroes them before a step's first batch. */
+ * Gradients: NULL without has_backward. */
 float *ckpt_executor_parameters(ckpt_executor *executor);
 float *ckpt_executor_gradients(ckpt_executor *executor); /* as above */
 

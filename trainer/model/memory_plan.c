@@ -103,6 +103,51 @@ static void look_at_forward(planner *p, uint32_t number) {
   for (uint32_t i = 0; i < entry->n_out; i++) use_value(p, entry->out[i], number);
 }
 
+/* ---- gradients of parameters ----------------------------------------------------------------------------------------
+ */
+
+/* The parameter of the flat buffers at this place of an entry; CKPT_NO_VALUE: there is none. */
+static uint32_t parameter_of(const planner *p, const ckpt_tape_entry *entry, uint32_t i) {
+  const uint32_t value = entry->parameters[i];
+  if (value == CKPT_NO_VALUE || p->tape->values[value].residency != CKPT_RESIDES_PARAMETER) return CKPT_NO_VALUE;
+  return p->tape->values[value].parameter;
+}
+
+/* Whether a backward step is the first for all parameters whose gradients its operation can set. */
+static bool may_set(const planner *p, const ckpt_tape_entry *entry, const bool *is_begun) {
+  const uint8_t can_set = ckpt_tape_ops[entry->op]->sets_parameters;
+  if (can_set == 0 || entry->attributes.is_frozen) return false;
+  for (uint32_t i = 0; i < entry->n_parameters; i++)
+    if ((can_set >> i & 1) != 0 && (parameter_of(p, entry, i) == CKPT_NO_VALUE || is_begun[parameter_of(p, entry, i)]))
+      return false;
+  return true;
+}
+
+static ckpt_status find_first_gradients(planner *p) {
+  ckpt_memory_plan *plan = p->plan;
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < p->tape->n_values; i++)
+    if (p->tape->values[i].residency == CKPT_RESIDES_PARAMETER && p->tape->values[i].parameter >= n)
+      n = p->tape->values[i].parameter + 1;
+  plan->is_set = ckpt_arena_array(p->arena, n + 1, sizeof *plan->is_set);
+  bool *is_begun = ckpt_arena_array(p->arena, n + 1, sizeof *is_begun);
+  CKPT_TRY_ALLOC(plan->is_set, p->err);
+  CKPT_TRY_ALLOC(is_begun, p->err);
+  for (uint32_t number = 0; number < plan->n_steps; number++) {
+    ckpt_schedule_step *step = &plan->steps[number];
+    const ckpt_tape_entry *entry = &p->tape->entries[step->entry];
+    if (!step->is_backward) continue;
+    step->may_set = may_set(p, entry, is_begun);
+    for (uint32_t i = 0; i < entry->n_parameters; i++) {
+      const uint32_t parameter = parameter_of(p, entry, i);
+      if (parameter == CKPT_NO_VALUE) continue;
+      if (step->may_set && (ckpt_tape_ops[entry->op]->sets_parameters >> i & 1) != 0) plan->is_set[parameter] = true;
+      is_begun[parameter] = true;
+    }
+  }
+  return CKPT_OK;
+}
+
 /* ---- sizes ----------------------------------------------------------------------------------------------------------
  */
 
@@ -254,6 +299,7 @@ ckpt_status ckpt_memory_plan_make(ckpt_memory_plan *out, ckpt_arena *arena, cons
     else
       look_at_forward(&p, i);
   }
+  CKPT_TRY(find_first_gradients(&p));
   CKPT_TRY(make_sizes(&p));
   CKPT_TRY(make_scratch(&p));
   CKPT_TRY(make_states(&p));

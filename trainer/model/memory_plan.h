@@ -11,6 +11,7 @@ typedef struct ckpt_schedule_step {
   uint32_t entry;
   bool is_backward;
   uint8_t adds;     /* bit i: the gradient of input i has been begun before */
+  bool may_set;     /* nothing is in the gradients that its operation can set: no step before gives them any */
   uint32_t scratch; /* number of its buffer, or CKPT_NEVER */
 } ckpt_schedule_step;
 
@@ -26,6 +27,7 @@ typedef struct ckpt_memory_plan {
   /* [0, n_values): values; then as many gradients; then as many values that are made again; then scratch of steps */
   ckpt_planned_buffer *buffers;
   uint32_t n_buffers, n_values;
+  bool *is_set;     /* by number of the parameter: whether the step that begins its gradient may set it */
   uint64_t *states; /* by entry: offset of its state */
   uint64_t inputs[CKPT_N_INPUTS];
   uint64_t arena, live, state; /* bytes */

@@ -56,13 +56,13 @@ typedef struct ckpt_model {
 /* Where a parameter and its gradient are, of the device; gradients NULL: it is frozen. */
 typedef struct ckpt_parameter_place {
   void *weights, *gradients;
-  ckpt_dtype dtype;  /* of weights as they lie; NONE: reals. Else bf16, f16 or a block type, on the CPU alone */
+  ckpt_dtype dtype;  /* of weights as stored; NONE: reals. Else bf16, f16 or a block type, on the CPU alone */
   bool is_turned;    /* blocks of a matrix that the model has transposed: they lie as (out, in), of a linear alone */
   bool is_part;      /* of loading: only these elements are kept, and weights has room for them alone */
   uint64_t first, n; /* as above */
 } ckpt_parameter_place;
 
-/* Makes the model that the config describes (`architectures`, else `model_type`). file stands in messages and may be
+/* Makes the model that the config describes (`architectures`, else `model_type`). Messages name `file`, which may be
  * NULL; nothing is borrowed. Fails with EUNSUPPORTED (a family, rope type or activation that is not known, by name),
  * EFORMAT (what is no JSON; a value that cannot be, such as zero heads, by key and number), ELIMIT, ENOMEM.
  * Release with ckpt_model_free (NULL is fine). */

@@ -19,7 +19,7 @@ typedef struct ckpt_tape_call {
   const ckpt_token_batch *batch; /* its arrays are the host's; those of the device are in[] */
   size_t n_tokens;
   void *in[CKPT_TAPE_MAX_IN], *out[CKPT_TAPE_MAX_OUT], *parameters[CKPT_TAPE_MAX_PARAMETERS];
-  ckpt_dtype dtypes[CKPT_TAPE_MAX_PARAMETERS]; /* of parameters as they lie; NONE: reals */
+  ckpt_dtype dtypes[CKPT_TAPE_MAX_PARAMETERS]; /* of parameters as stored; NONE: reals */
   bool is_turned;                              /* parameter 0 lies transposed */
   void *scratch, *state;
   ckpt_axis_group *const *axes; /* of the mesh */
@@ -29,7 +29,8 @@ typedef struct ckpt_tape_call {
   /* backward: */
   void *d_in[CKPT_TAPE_MAX_IN];                 /* NULL: nobody wants it */
   void *d_out[CKPT_TAPE_MAX_OUT];               /* NULL: nothing came back */
-  void *d_parameters[CKPT_TAPE_MAX_PARAMETERS]; /* always added to */
+  void *d_parameters[CKPT_TAPE_MAX_PARAMETERS]; /* added to, unless `sets` */
+  bool sets;                                    /* gradients of sets_parameters hold nothing yet */
   bool adds[CKPT_TAPE_MAX_IN];                  /* whether d_in holds something already */
   double scale;                                 /* of the loss */
   bool is_training;                             /* dropout drops */
@@ -54,8 +55,9 @@ typedef struct ckpt_tape_limits {
 typedef struct ckpt_tape_op {
   const char *name;
   uint8_t min_in, max_in, min_parameters, max_parameters;
+  uint8_t sets_parameters;   /* bit i: backward can set the gradient of parameter i as well as add to it */
   uint8_t stored_parameters; /* bit i: parameter i may lie as a checkpoint stores it (weights.h), all others in reals */
-  bool may_share_inputs; /* a value may stand in several slots; backward then writes disjoint parts of its gradient */
+  bool may_share_inputs;     /* a value may fill several slots; backward then writes disjoint parts of its gradient */
   /* Checks inputs, parameters and attributes, and adds the outputs. EINVAL with both shapes. */
   ckpt_status (*shapes)(ckpt_tape *tape, ckpt_tape_entry *entry, ckpt_error *err);
   ckpt_tape_keeps (*keeps)(const ckpt_tape_entry *entry);

@@ -1,7 +1,7 @@
 /* tape.h - a model as an array of coarse operations on values: what forward, backward, memory and sharding go by.
  *
  * A value has a dtype, a shape in terms of batch and length, and a residency; it has no address. An entry is
- * {operation, values in, parameters, values out, attributes}. Entries stand in the order in which they run. Families
+ * {operation, values in, parameters, values out, attributes}. Entries run in their order. Families
  * (llama.c, gpt2.c) record them; the executor gives kernels their pointers at each call, so that recomputation,
  * gathered parameters and a second device are passes over this array. Each operation is a row of tape_ops.def with its
  * slots; a row that lacks what the tape needs is refused, by name, when the entry is recorded. */

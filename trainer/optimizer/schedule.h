@@ -28,14 +28,14 @@ typedef struct ckpt_schedule {
   ckpt_schedule_kind kind;
   double learning_rate;
   uint64_t n_warmup, n_steps;
-  double n_cycles;    /* num_cycles: 0.5 of cosine, 1 of restarts (whole ones) */
-  double end, power;  /* lr_end (1e-7) and power (1) of polynomial */
-  double timescale;   /* of inverse_sqrt; 0: the warm-up, or 10000 without one */
-  double min_rate;    /* least rate over learning_rate: min_lr_rate, min_lr_ratio, or min_lr / learning_rate */
-  double warmup_rate; /* of cosine_warmup_with_min_lr: rate at step 0 over learning_rate; negative: none is said */
-  uint64_t n_stable, n_decay;                 /* of warmup_stable_decay; UINT64_MAX: what is left */
-  ckpt_slope warmup, decay;                   /* of warmup_stable_decay: linear, cosine */
-  struct {                                    /* as torch's ReduceLROnPlateau has them */
+  double n_cycles;            /* num_cycles: 0.5 of cosine, 1 of restarts (whole ones) */
+  double end, power;          /* lr_end (1e-7) and power (1) of polynomial */
+  double timescale;           /* of inverse_sqrt; 0: the warm-up, or 10000 without one */
+  double min_rate;            /* least rate over learning_rate: min_lr_rate, min_lr_ratio, or min_lr / learning_rate */
+  double warmup_rate;         /* of cosine_warmup_with_min_lr: rate at step 0 over learning_rate; negative: not set */
+  uint64_t n_stable, n_decay; /* of warmup_stable_decay; UINT64_MAX: what is left */
+  ckpt_slope warmup, decay;   /* of warmup_stable_decay: linear, cosine */
+  struct {                    /* as torch's ReduceLROnPlateau has them */
     double factor, threshold, epsilon, least; /* least: rate */
     uint64_t patience, cooldown;              /* evaluations */
     bool is_max, is_absolute;                 /* mode max; threshold_mode abs */

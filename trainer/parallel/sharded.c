@@ -243,8 +243,18 @@ static void zero(const ckpt_sharded *s, float *memory, uint64_t n) {
   s->device->table->fill_zero(s->device, memory, n * sizeof(float));
 }
 
+bool ckpt_sharded_take_beginning(ckpt_sharded *s) {
+  const bool begins = s->begins;
+  s->begins = false;
+  return begins;
+}
+
+void ckpt_sharded_clear(ckpt_sharded *s) {
+  if (ckpt_sharded_take_beginning(s)) zero(s, s->gradients, s->model->n_flat);
+}
+
 ckpt_status ckpt_sharded_begin(ckpt_sharded *s, ckpt_error *err) {
-  if (s->gradients != NULL) zero(s, s->gradients, s->model->n_flat);
+  s->begins = s->gradients != NULL;
   if (s->summed != NULL) zero(s, s->summed, s->n_local);
   return ckpt_sharded_gather(s, err);
 }
@@ -257,6 +267,7 @@ static void launch(const ckpt_sharded *s, ckpt_tape_kernel_id kernel, const void
 static ckpt_status reduce_shards(ckpt_sharded *s, bool is_last, ckpt_error *err) {
   if (s->units != NULL) return ckpt_units_end(s->units, err);
   if (s->stage < 2 && !is_last) return CKPT_OK;
+  ckpt_sharded_clear(s); /* no batch had rows */
   CKPT_TRY(ckpt_collective_reduce_scatter(s->collective, s->gradients, s->owned, err));
   if (s->stage == 0) return ckpt_collective_all_gather(s->collective, s->gradients, s->owned, err);
   if (s->stage == 1) return CKPT_OK;
@@ -265,7 +276,7 @@ static ckpt_status reduce_shards(ckpt_sharded *s, bool is_last, ckpt_error *err)
     const ckpt_add_args args = {s->gradients + piece->flat, s->summed + piece->local};
     if (piece->n != 0) launch(s, CKPT_KERNEL_add, &args, piece->n, CHUNK);
   }
-  if (!is_last) zero(s, s->gradients, s->model->n_flat);
+  s->begins = !is_last;
   return CKPT_OK;
 }
 

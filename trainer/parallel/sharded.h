@@ -7,7 +7,7 @@
  *   stage 1  a rank has the moments of its shards, updates those, and weights are gathered
  *   stage 2  the same, and gradients are summed into shards, a layer at a time, while the next is computed (units.h)
  *   stage 3  the same, and weights are shards too, gathered a layer at a time ahead of their use
- * Of an adapter, which is small, stages 2 and 3 hold weights and gradients whole.
+ * An adapter is small: stages 2 and 3 hold its weights and gradients whole.
  * Ranks may be cut into replicas: each holds all shards, and summed gradients are added up over them once a step.
  * The norm is summed over shards in every stage. So stages 0 and 1 give the same bits, and 2 and 3. */
 #ifndef CKPT_TRAINER_PARALLEL_SHARDED_H
@@ -19,7 +19,7 @@
 #include "trainer/parallel/collective.h"
 #include "trainer/parallel/units.h"
 
-/* Of a parameter what a rank updates: a range of rows. */
+/* What a rank updates of a parameter: a range of rows. */
 typedef struct ckpt_shard_piece {
   uint64_t first_row, n_rows; /* of its first axis */
   uint64_t flat, n;           /* elements in the flat buffers */
@@ -33,6 +33,7 @@ typedef struct ckpt_sharded {
   ckpt_device *device;         /* borrowed; the buffers are its memory, 64-byte aligned, owned */
   uint32_t stage;
   bool has_units;
+  bool begins;                 /* the flat gradients hold nothing that counts */
   float *weights, *gradients;  /* flat */
   float *exp_avg, *exp_avg_sq; /* n_local elements */
   float *summed;               /* stages 2 and 3: gradients of the shards, n_local */
@@ -88,8 +89,15 @@ void ckpt_sharded_stop(ckpt_sharded *sharded);
 ckpt_status ckpt_sharded_to_host(const ckpt_sharded *sharded, ckpt_error *err);
 ckpt_status ckpt_sharded_to_device(const ckpt_sharded *sharded, ckpt_error *err); /* as above */
 
-/* Before a step's first batch: gradients become zero, weights are whole. */
+/* Before a step's first batch: gradients begin anew, weights are whole. */
 ckpt_status ckpt_sharded_begin(ckpt_sharded *sharded, ckpt_error *err);
+
+/* Whether the flat gradients hold nothing that counts: what comes next sets them (begins_gradients of a batch). True
+ * once. */
+bool ckpt_sharded_take_beginning(ckpt_sharded *sharded);
+
+/* Makes them zeros, if so. */
+void ckpt_sharded_clear(ckpt_sharded *sharded);
 
 /* After each batch of a step. */
 ckpt_status ckpt_sharded_reduce(ckpt_sharded *sharded, bool is_last, ckpt_error *err);

@@ -93,7 +93,7 @@ typedef struct ckpt_encode_room {
   pcre2_jit_stack *stack;
   ckpt_mapped whole, normal[2], prefixed; /* valid UTF-8; two to normalize to and fro; with spaces escaped */
   size_t n_normal_left;                   /* bytes that the normalizer may still make of this text */
-  ckpt_span *spans;                       /* a stack: each level of splits stands above the one before */
+  ckpt_span *spans;                       /* a stack: each level of splits is above the one before */
   uint32_t n_spans, span_capacity;
   ckpt_symbol *symbols;
   uint32_t n_symbols, symbol_capacity;

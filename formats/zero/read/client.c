@@ -41,7 +41,7 @@ static ckpt_status read_head(uint8_t *out, size_t *n, const ckpt_zero *zero, con
   const uint32_t unit = ckpt_dtype_get((ckpt_dtype)tensor->dtype)->block_bytes;
   const uint64_t most = COMPARED_BYTES - COMPARED_BYTES % unit;
   *n = 0;
-  if (tensor->n_extents != 1 || tensor->record->extent_form != CKPT_EXTENT_FLAT ||
+  if (tensor->n_extents != 1 || tensor->details->extent_form != CKPT_EXTENT_FLAT ||
       (ckpt_extent_is_sequential(tensor->extents) && tensor->extents->skip > COMPARED_BYTES))
     return CKPT_OK;
   *n = (size_t)(tensor->n_bytes < most ? tensor->n_bytes : most);

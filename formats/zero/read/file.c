@@ -59,7 +59,8 @@ ckpt_status ckpt_zero_flat_of(const ckpt_zero_file *file, const ckpt_object *nod
                               ckpt_extent *extent, uint64_t *n, uint8_t *dtype, ckpt_error *err) {
   const ckpt_tensor *tensor = ckpt_zero_tensor(file, node);
   if (tensor == NULL) return ckpt_fail(err, CKPT_EFORMAT, file->path, NULL, "%s is no tensor", what);
-  if (tensor->record->extent_form != CKPT_EXTENT_FLAT || ckpt_dtype_get((ckpt_dtype)tensor->dtype)->block_elements != 1)
+  if (tensor->details->extent_form != CKPT_EXTENT_FLAT ||
+      ckpt_dtype_get((ckpt_dtype)tensor->dtype)->block_elements != 1)
     return ckpt_fail(err, CKPT_EUNSUPPORTED, file->path, NULL, "%s is no row of elements", what);
   *extent = tensor->n_extents == 0 ? (ckpt_extent){.file = CKPT_FILE_LITERAL} : tensor->extents[0];
   *n = tensor->n_elements;
@@ -89,7 +90,7 @@ ckpt_status ckpt_zero_copy(ckpt_zero *zero, const ckpt_zero_file *file, uint32_t
   ckpt_index *index = zero->index;
   ckpt_extent extent = {0};
   if (tensor->n_extents != 0) extent = tensor->extents[0];
-  if (tensor->record->extent_form != CKPT_EXTENT_FLAT && tensor->n_extents != 0) {
+  if (tensor->details->extent_form != CKPT_EXTENT_FLAT && tensor->n_extents != 0) {
     uint64_t *box = ckpt_arena_array(&index->arena, 3 * (size_t)tensor->rank, sizeof *box);
     CKPT_TRY_ALLOC(box, err);
     memcpy(box, extent.box, 3 * (size_t)tensor->rank * sizeof *box);
@@ -98,7 +99,7 @@ ckpt_status ckpt_zero_copy(ckpt_zero *zero, const ckpt_zero_file *file, uint32_t
   uint32_t added;
   CKPT_TRY(ckpt_index_add(index, name, strlen(name), (ckpt_dtype)tensor->dtype, tensor->rank, tensor->shape, role,
                           &extent, tensor->n_extents, &added, err));
-  index->tensors[added].record->extent_form = tensor->record->extent_form;
+  index->tensors[added].details->extent_form = tensor->details->extent_form;
   if (number != NULL) *number = added;
   return CKPT_OK;
 }

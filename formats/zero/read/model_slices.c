@@ -114,14 +114,14 @@ static ckpt_status join_leaves(const ckpt_zero_slices *s, const char *name, ckpt
   bool has_views = false;
   ckpt_zero_join join;
   for (uint32_t t = 0; t < cut->n_slices; t++) {
-    has_views = has_views || slices[t]->record->extent_form == CKPT_EXTENT_STRIDED;
+    has_views = has_views || slices[t]->details->extent_form == CKPT_EXTENT_STRIDED;
     if (memcmp(slices[t]->shape, cut->slices + (size_t)t * cut->rank, cut->rank * sizeof *cut->slices) != 0)
       return ckpt_fail(err, CKPT_EFORMAT, s->of[t].file->path, name, "has another shape than in param_shapes");
   }
   CKPT_TRY(ckpt_zero_join_begin(&join, s->zero, cut, (ckpt_dtype)slices[0]->dtype, has_views, err));
   for (uint32_t t = 0; t < (cut->is_replicated ? 1 : cut->n_slices); t++) {
     const ckpt_tensor *slice = slices[cut->is_replicated ? s->zero->copy : t];
-    const bool is_view = slice->record->extent_form == CKPT_EXTENT_STRIDED;
+    const bool is_view = slice->details->extent_form == CKPT_EXTENT_STRIDED;
     const ckpt_zero_held all = {.extent = slice->extents,
                                 .count = slice->n_extents == 0 ? 0 : slice->n_elements,
                                 .strides = is_view ? slice->extents->box + 2 * (size_t)cut->rank : NULL};

@@ -49,7 +49,7 @@ ckpt_status ckpt_zero_read_number(ckpt_object *out, bool *is_number, const ckpt_
   enum { MAX_SKIP = 1 << 16 }; /* behind a decoder: thousands of numbers may have all of it before them */
   uint8_t bytes[8] = {0};
   *is_number = false;
-  if (tensor->n_elements != 1 || tensor->n_extents != 1 || tensor->record->extent_form != CKPT_EXTENT_FLAT ||
+  if (tensor->n_elements != 1 || tensor->n_extents != 1 || tensor->details->extent_form != CKPT_EXTENT_FLAT ||
       ckpt_dtype_get((ckpt_dtype)tensor->dtype)->block_elements != 1 || tensor->n_bytes > sizeof bytes ||
       (ckpt_extent_is_sequential(tensor->extents) && tensor->extents->skip > MAX_SKIP))
     return CKPT_OK;

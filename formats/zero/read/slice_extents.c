@@ -239,7 +239,7 @@ ckpt_status ckpt_zero_join_end(ckpt_zero_join *join, const char *name, ckpt_role
   uint32_t added;
   CKPT_TRY(ckpt_index_add(zero->index, name, strlen(name), join->as, rank, join->cut == NULL ? shape : join->cut->shape,
                           role, zero->extents, zero->n_extents, &added, err));
-  zero->index->tensors[added].record->extent_form = join->form;
+  zero->index->tensors[added].details->extent_form = join->form;
   if (join->n_of != NULL || join->as != join->dtype) CKPT_TRY(average(join, added, err));
   if (number != NULL) *number = added;
   return CKPT_OK;

@@ -80,7 +80,7 @@ enum { IS_HELD = 1, IS_TWICE = 2, HAS_VALUES = 4 };
 static ckpt_status look(uint8_t *known, const ckpt_index *index, bool reads, ckpt_error *err) {
   for (uint32_t i = 0; i < index->n_tensors; i++) {
     const ckpt_tensor *tensor = &index->tensors[i];
-    if (tensor->role != CKPT_ROLE_MASTER || tensor->record->extent_form != CKPT_EXTENT_FLAT ||
+    if (tensor->role != CKPT_ROLE_MASTER || tensor->details->extent_form != CKPT_EXTENT_FLAT ||
         ckpt_dtype_get((ckpt_dtype)tensor->dtype)->block_bytes > 8)
       continue;
     for (uint32_t k = 0; k < tensor->n_extents; k++) {

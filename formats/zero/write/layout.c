@@ -424,6 +424,11 @@ const ckpt_format_option ckpt_zero_options[] = {
     {"engine", .least = CKPT_ENGINE_BF16, .most = CKPT_ENGINE_FP32, .words = "bf16|fp16|fp32"},
     {.name = NULL}};
 
+const char *ckpt_zero_only_masters(const ckpt_format_values *values, const char **instead) {
+  *instead = "%stage=2";
+  return ckpt_format_value_of(values, &ckpt_zero_options[0]) == CKPT_ZERO_STAGES ? "stage 3 has masters" : NULL;
+}
+
 ckpt_status ckpt_zero_layout(ckpt_layout *layout, const ckpt_layout_options *options, ckpt_error *err) {
   const uint32_t stage = (uint32_t)ckpt_format_value_of(&options->values, &ckpt_zero_options[0]);
   ckpt_zero_run *run;

@@ -229,16 +229,16 @@ static ckpt_status drop_extra_names(ckpt_index *described, ckpt_losses *losses, 
     ckpt_tensor *tensor = &described->tensors[i];
     uint32_t n = 0;
     while (tensor->aliases != NULL && tensor->aliases[n] != NULL) n++;
-    if (tensor->record->n_extra_names == 0 || tensor->record->n_extra_names > n) continue;
-    n -= tensor->record->n_extra_names;
+    if (tensor->details->n_extra_names == 0 || tensor->details->n_extra_names > n) continue;
+    n -= tensor->details->n_extra_names;
     const char **kept = ckpt_arena_array(losses->arena, n + 1, sizeof *kept);
     CKPT_TRY_ALLOC(kept, err);
     memcpy(kept, tensor->aliases, n * sizeof *kept);
     for (uint32_t k = n; tensor->aliases[k] != NULL; k++)
       CKPT_TRY(ckpt_losses_add(losses, err, "name %s (of %s, outside the model)", tensor->aliases[k], tensor->name));
-    described->n_aliases -= tensor->record->n_extra_names;
+    described->n_aliases -= tensor->details->n_extra_names;
     tensor->aliases = n == 0 ? NULL : kept;
-    tensor->record->n_extra_names = 0;
+    tensor->details->n_extra_names = 0;
   }
   return CKPT_OK;
 }

@@ -157,6 +157,7 @@ bool ckpt_zero_is_dynamic(const ckpt_zero_run *run);
 
 /* layout.c: as ckpt_format's slots. */
 extern const ckpt_format_option ckpt_zero_options[];
+const char *ckpt_zero_only_masters(const ckpt_format_values *values, const char **instead);             /* as above */
 ckpt_status ckpt_zero_layout(ckpt_layout *layout, const ckpt_layout_options *options, ckpt_error *err); /* as above */
 
 /* owns.c: as ckpt_format's slot. */

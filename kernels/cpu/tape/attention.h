@@ -18,10 +18,15 @@ typedef struct query_block {
 
 /* x, n rows of a head, transposed to width x BLOCK, zeros behind them. */
 static inline void transpose(float *restrict out, const float *restrict x, size_t stride, size_t n, size_t width) {
-  for (size_t d = 0; d < width; d++) {
-    for (size_t i = 0; i < n; i++) out[d * BLOCK + i] = x[i * stride + d];
-    for (size_t i = n; i < BLOCK; i++) out[d * BLOCK + i] = 0;
+  size_t i = 0;
+  for (; i + 4 <= n; i += 4) {
+    size_t d = 0;
+    for (; d + 4 <= width; d += 4) lanes_turn(out + d * BLOCK + i, BLOCK, x + i * stride + d, (long)stride);
+    for (; d < width; d++)
+      for (size_t j = i; j < i + 4; j++) out[d * BLOCK + j] = x[j * stride + d];
   }
+  for (; i < BLOCK; i++)
+    for (size_t d = 0; d < width; d++) out[d * BLOCK + i] = i < n ? x[i * stride + d] : 0;
 }
 
 /* Whether every query of a block sees every one of n keys. */
@@ -175,13 +180,20 @@ static inline void take_queries(const ckpt_attention_args *a, backward_block *b)
   const size_t first = b->q.at.first + b->q.begin, head = b->q.at.head, width = a->head_width;
   transpose(b->q.queries, row_at(a->q, first, a->q_stride, head, width), a->q_stride, b->q.n, width);
   transpose(b->d_out, row_at(a->d_o, first, a->o_stride, head, width), a->o_stride, b->q.n, width);
-  for (size_t i = 0; i < BLOCK; i++) b->delta[i] = 0, b->log_sum[i] = 0;
-  for (size_t i = 0; i < b->q.n; i++) {
-    const float *o = row_at(a->o, first + i, a->o_stride, head, width);
-    const float *d_o = row_at(a->d_o, first + i, a->o_stride, head, width);
-    b->delta[i] = dot(d_o, o, width);
-    b->log_sum[i] = ((const float *)a->log_sum)[(first + i) * a->n_heads + head];
+  for (size_t i = 0; i < BLOCK; i++) {
+    const size_t at = (first + i) * a->n_heads + head;
+    b->delta[i] = i < b->q.n ? ((const float *)a->deltas)[at] : 0;
+    b->log_sum[i] = i < b->q.n ? ((const float *)a->log_sum)[at] : 0;
   }
+}
+
+/* Each query's product of d_o and o, for the heads that share a sequence's keys: once for all blocks of keys. */
+static inline void make_deltas(const ckpt_attention_args *a, const attention_at *at, size_t group) {
+  for (size_t i = at->first; i < at->first + a->length; i++)
+    for (size_t head = at->kv_head * group; head < (at->kv_head + 1) * group; head++)
+      ((float *)a->deltas)[i * a->n_heads + head] =
+          dot(row_at(a->d_o, i, a->o_stride, head, a->head_width), row_at(a->o, i, a->o_stride, head, a->head_width),
+              a->head_width);
 }
 
 /* Probabilities, and gradients of scores times the scale. */
@@ -249,6 +261,7 @@ static void attention_blocks_backward(const void *args, size_t begin, size_t end
     *at = (attention_at){.row = part / a->n_kv_heads, .kv_head = part % a->n_kv_heads};
     at->first = at->row * a->length;
     clear_gradients(a, at, group);
+    make_deltas(a, at, group);
     for (size_t key = 0; key < a->length; key += BLOCK) {
       const size_t n = a->length - key < BLOCK ? a->length - key : BLOCK;
       for (at->head = at->kv_head * group; at->head < (at->kv_head + 1) * group; at->head++)

@@ -1,6 +1,6 @@
 /* lanes.h - sixteen f32 as one value, at the level that the including file is compiled for: AVX-512, AVX2, or plain C.
  *
- * Only what attention's products need; each operation rounds as its scalar one does. */
+ * Only what attention needs; each operation rounds as its scalar one does. */
 #ifndef CKPT_KERNELS_CPU_TAPE_LANES_H
 #define CKPT_KERNELS_CPU_TAPE_LANES_H
 
@@ -62,6 +62,23 @@ static inline f32x16 lanes_fma(f32x16 a, f32x16 b, f32x16 c) {
   return c;
 }
 #endif
+
+typedef float f32x4 __attribute__((vector_size(16)));
+
+/* Four rows of four, x_stride apart, become four columns: rows of out, out_stride apart. */
+static inline void lanes_turn(float *out, long out_stride, const float *x, long x_stride) {
+  f32x4 rows[4], turned[4];
+  for (int i = 0; i < 4; i++) __builtin_memcpy(&rows[i], x + i * x_stride, sizeof rows[i]);
+  const f32x4 low01 = __builtin_shufflevector(rows[0], rows[1], 0, 4, 1, 5);
+  const f32x4 low23 = __builtin_shufflevector(rows[2], rows[3], 0, 4, 1, 5);
+  const f32x4 high01 = __builtin_shufflevector(rows[0], rows[1], 2, 6, 3, 7);
+  const f32x4 high23 = __builtin_shufflevector(rows[2], rows[3], 2, 6, 3, 7);
+  turned[0] = __builtin_shufflevector(low01, low23, 0, 1, 4, 5);
+  turned[1] = __builtin_shufflevector(low01, low23, 2, 3, 6, 7);
+  turned[2] = __builtin_shufflevector(high01, high23, 0, 1, 4, 5);
+  turned[3] = __builtin_shufflevector(high01, high23, 2, 3, 6, 7);
+  for (int i = 0; i < 4; i++) __builtin_memcpy(out + i * out_stride, &turned[i], sizeof turned[i]);
+}
 
 /* A small product: c[r][i] += sum over s, in its order, of a[r * a_row + s * a_step] * b[s * ldb + i], each a chain of
  * fma that begins with c (with 0 where `clears`). */

@@ -146,8 +146,7 @@ typedef struct ckpt_attention_args {
   void *o, *log_sum; /* log_sum: n_tokens x n_heads, log of the sum of exp of scores */
   const void *d_o;
   void *d_q, *d_k, *d_v;
-  void
-      *deltas; /* backward: scratch, as log_sum, where CUDA keeps each query's product of d_o and o; others need none */
+  void *deltas; /* backward: scratch, as log_sum, for each query's product of d_o and o; the reference needs none */
   const int32_t *documents;
   const uint8_t *mask;
   size_t q_stride, k_stride, v_stride, o_stride; /* gradients have those of their values */

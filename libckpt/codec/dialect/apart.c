@@ -63,11 +63,11 @@ static ckpt_status add(const taker *t, const char *name, const ckpt_expr *x, con
   ckpt_tensor *tensor = &into->tensors[number];
   tensor->extents = stored->extents;
   tensor->n_extents = stored->n_extents;
-  tensor->record->extent_form = stored->record->extent_form;
+  tensor->details->extent_form = stored->details->extent_form;
   into->n_extents += stored->n_extents;
   for (const char *const *alias = stored->aliases; alias != NULL && *alias != NULL; alias++)
     CKPT_TRY(ckpt_index_alias(into, number, *alias, err));
-  into->tensors[number].record->n_extra_names = stored->record->n_extra_names;
+  into->tensors[number].details->n_extra_names = stored->details->n_extra_names;
   return ckpt_derive(into, number, x, err);
 }
 

@@ -166,6 +166,11 @@ bool ckpt_dialect_gguf_sizes(const ckpt_arch **arch, ckpt_dialect_sizes *sizes, 
 ckpt_status ckpt_dialect_set_keys(ckpt_index *index, const ckpt_index *from, const ckpt_index *config_of,
                                   const ckpt_arch *arch, const ckpt_config *config, const char *pre, ckpt_error *err);
 
+/* Sets general.*, but for the version of quantization: gguf_general.c. Its notes name what of generation_config.json
+ * has no place. ELIMIT: that is far too long. */
+ckpt_status ckpt_dialect_set_general(ckpt_index *index, const ckpt_index *config_of, const ckpt_arch *arch,
+                                     ckpt_error *err);
+
 /* A model's rotary positions, as its config.json says. */
 typedef struct ckpt_dialect_rope {
   const ckpt_config *config; /* borrowed, as is the arena */
@@ -200,5 +205,8 @@ const ckpt_arch_implied *ckpt_dialect_implied(const ckpt_arch *arch, const ckpt_
 
 /* The first of several keys ("|" between them) whose value is a number. */
 bool ckpt_dialect_number(const ckpt_config *config, const char *keys, double *out);
+
+/* Whether a key of config.json is one of those that "|", "*" or "/" part in a text. */
+bool ckpt_dialect_has_key(const char *keys, const char *key);
 
 #endif

@@ -190,9 +190,9 @@ static ckpt_status add(ckpt_index *index, const namer *n, const ckpt_tensor *sto
   ckpt_tensor *tensor = &index->tensors[number];
   tensor->extents = stored->extents;
   tensor->n_extents = stored->n_extents;
-  tensor->record->extent_form = stored->record->extent_form;
-  tensor->record->origin = stored->record->origin;
-  tensor->record->part = (uint32_t)numbers[1];
+  tensor->details->extent_form = stored->details->extent_form;
+  tensor->details->origin = stored->details->origin;
+  tensor->details->part = (uint32_t)numbers[1];
   index->n_extents += stored->n_extents;
   return ckpt_derive(index, number, x, err);
 }
@@ -335,7 +335,7 @@ static ckpt_status replace(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *x, con
  * put back; else the stored ones, put back. */
 static ckpt_status rows_as_read(ckpt_expr **out, ckpt_plan *plan, const namer *n, const ckpt_arch_name *row,
                                 const ckpt_index *from, const ckpt_tensor *tensor, ckpt_error *err) {
-  const ckpt_derivation *derived = tensor->record->derived;
+  const ckpt_derivation *derived = tensor->details->derived;
   if (derived == NULL || derived->n_operands != 1 ||
       derived->operands[0].tensor->n_elements != tensor->n_elements) { /* a share of one that joins several */
     CKPT_TRY(ckpt_expr_read(out, plan, from, tensor, err));

@@ -86,7 +86,7 @@ void ckpt_gguf_scalar_text(uint32_t type, const uint8_t *bytes, char out[CKPT_GG
   }
 }
 
-bool ckpt_gguf_value_u32(const ckpt_value *value, uint32_t *out) {
+bool ckpt_gguf_value_u32(const ckpt_typed_value *value, uint32_t *out) {
   const uint32_t n = ckpt_gguf_type_bytes(value->type);
   if (n == 0 || n > sizeof *out || value->bytes == NULL) return false;
   const form kind = types[value->type].form;
@@ -95,7 +95,7 @@ bool ckpt_gguf_value_u32(const ckpt_value *value, uint32_t *out) {
   return true;
 }
 
-bool ckpt_gguf_value_f32(const ckpt_value *value, float *out) {
+bool ckpt_gguf_value_f32(const ckpt_typed_value *value, float *out) {
   if (value->type != CKPT_GGUF_F32 || value->bytes == NULL) return false;
   const uint32_t bits = (uint32_t)load(value->bytes, sizeof bits);
   memcpy(out, &bits, sizeof bits);
@@ -105,7 +105,7 @@ bool ckpt_gguf_value_f32(const ckpt_value *value, float *out) {
 ckpt_status ckpt_gguf_set_scalar(ckpt_index *index, const char *key, uint32_t type, uint32_t bits, ckpt_error *err) {
   uint8_t bytes[8];
   char text[CKPT_GGUF_TEXT_BYTES];
-  const ckpt_value *typed = NULL;
+  const ckpt_typed_value *typed = NULL;
   ckpt_put_le64(bytes, bits);
   ckpt_gguf_scalar_text(type, bytes, text);
   CKPT_TRY(ckpt_gguf_value_new(&typed, &index->arena, type, bytes, ckpt_gguf_type_bytes(type), err));
@@ -121,7 +121,8 @@ ckpt_status ckpt_gguf_set_f32(ckpt_index *index, const char *key, double value, 
 
 /* ---- from text --------------------------------------------------------------------------------------------------- */
 
-ckpt_status ckpt_gguf_array_count(uint64_t *out, const ckpt_index *index, const ckpt_value *value, ckpt_error *err) {
+ckpt_status ckpt_gguf_array_count(uint64_t *out, const ckpt_index *index, const ckpt_typed_value *value,
+                                  ckpt_error *err) {
   uint8_t head[12];
   *out = 0;
   if (value == NULL || value->type != CKPT_GGUF_ARRAY || value->n_bytes < sizeof head) return CKPT_OK;
@@ -134,14 +135,14 @@ ckpt_status ckpt_gguf_array_count(uint64_t *out, const ckpt_index *index, const 
   return CKPT_OK;
 }
 
-ckpt_status ckpt_gguf_value_read(const ckpt_value *value, uint64_t at, void *dst, size_t n, ckpt_error *err) {
+ckpt_status ckpt_gguf_value_read(const ckpt_typed_value *value, uint64_t at, void *dst, size_t n, ckpt_error *err) {
   if (value->bytes == NULL) return ckpt_source_read(value->source, value->file, value->offset + at, dst, n, err);
   memcpy(dst, value->bytes + at, n);
   return CKPT_OK;
 }
 
 /* Whether the elements from byte HEAD on are all as the first of them, of n bytes. */
-static bool is_uniform(const ckpt_value *array, uint64_t head, uint32_t n, const uint8_t *first) {
+static bool is_uniform(const ckpt_typed_value *array, uint64_t head, uint32_t n, const uint8_t *first) {
   uint8_t window[4096];
   const size_t n_window = sizeof window / n * n;
   for (uint64_t at = head; at < array->n_bytes; at += n_window) {
@@ -153,20 +154,20 @@ static bool is_uniform(const ckpt_value *array, uint64_t head, uint32_t n, const
   return true;
 }
 
-bool ckpt_gguf_array_u32(const ckpt_value *value, uint32_t *out) {
+bool ckpt_gguf_array_u32(const ckpt_typed_value *value, uint32_t *out) {
   enum { HEAD_BYTES = 12, MAX_ARRAY = 1 << 16 };
   uint8_t head[HEAD_BYTES], first[8];
   if (value->type != CKPT_GGUF_ARRAY || (value->bytes == NULL && value->source == NULL)) return false;
   if (value->n_bytes <= HEAD_BYTES || value->n_bytes > MAX_ARRAY) return false;
   if (ckpt_gguf_value_read(value, 0, head, sizeof head, NULL) != CKPT_OK) return false;
-  const ckpt_value one = {.type = ckpt_le32(head), .bytes = first};
+  const ckpt_typed_value one = {.type = ckpt_le32(head), .bytes = first};
   const uint32_t n = ckpt_gguf_type_bytes(one.type);
   if (n == 0 || (value->n_bytes - HEAD_BYTES) % n != 0) return false;
   if (ckpt_gguf_value_read(value, HEAD_BYTES, first, n, NULL) != CKPT_OK) return false;
   return ckpt_gguf_value_u32(&one, out) && is_uniform(value, HEAD_BYTES, n, first);
 }
 
-ckpt_status ckpt_gguf_value_same(bool *out, const ckpt_value *a, const ckpt_value *b, ckpt_error *err) {
+ckpt_status ckpt_gguf_value_same(bool *out, const ckpt_typed_value *a, const ckpt_typed_value *b, ckpt_error *err) {
   uint8_t of_a[8192], of_b[sizeof of_a];
   *out = a->type == b->type && a->n_bytes == b->n_bytes;
   for (uint64_t at = 0; *out && at < a->n_bytes; at += sizeof of_a) {
@@ -178,18 +179,18 @@ ckpt_status ckpt_gguf_value_same(bool *out, const ckpt_value *a, const ckpt_valu
   return CKPT_OK;
 }
 
-ckpt_status ckpt_gguf_value_new(const ckpt_value **out, ckpt_arena *arena, uint32_t type, const void *bytes,
+ckpt_status ckpt_gguf_value_new(const ckpt_typed_value **out, ckpt_arena *arena, uint32_t type, const void *bytes,
                                 uint64_t n_bytes, ckpt_error *err) {
-  ckpt_value *value = ckpt_arena_alloc(arena, sizeof *value);
+  ckpt_typed_value *value = ckpt_arena_alloc(arena, sizeof *value);
   uint8_t *copy = ckpt_arena_array(arena, (size_t)n_bytes, 1);
   if (value == NULL || copy == NULL) return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
   memcpy(copy, bytes, (size_t)n_bytes);
-  *value = (ckpt_value){.type = type, .bytes = copy, .n_bytes = n_bytes};
+  *value = (ckpt_typed_value){.type = type, .bytes = copy, .n_bytes = n_bytes};
   *out = value;
   return CKPT_OK;
 }
 
-ckpt_status ckpt_gguf_value_of(const ckpt_value **out, ckpt_arena *arena, uint32_t type, uint64_t number,
+ckpt_status ckpt_gguf_value_of(const ckpt_typed_value **out, ckpt_arena *arena, uint32_t type, uint64_t number,
                                ckpt_error *err) {
   uint8_t bytes[8];
   ckpt_put_le64(bytes, number);
@@ -245,8 +246,8 @@ static ckpt_status take_text(const char *given, ckpt_arena *arena, const char **
   return CKPT_OK;
 }
 
-ckpt_status ckpt_gguf_value_parse(const ckpt_meta *now, const char *given, ckpt_arena *arena, const ckpt_value **typed,
-                                  const char **text, ckpt_error *err) {
+ckpt_status ckpt_gguf_value_parse(const ckpt_meta *now, const char *given, ckpt_arena *arena,
+                                  const ckpt_typed_value **typed, const char **text, ckpt_error *err) {
   static const uint32_t tried[] = {CKPT_GGUF_BOOL, CKPT_GGUF_U32, CKPT_GGUF_I32,
                                    CKPT_GGUF_U64,  CKPT_GGUF_I64, CKPT_GGUF_F32};
   uint8_t bytes[8];

@@ -127,7 +127,7 @@ static ckpt_status keep_range(reader *r, const entry *e, ckpt_error *err) {
     r->capacity = wanted;
   }
   r->ranges[r->n_ranges++] = (range){e->offsets[0], e->offsets[1], number,
-                                     r->index->tensors[number].record->extent_form == CKPT_EXTENT_BROKEN};
+                                     r->index->tensors[number].details->extent_form == CKPT_EXTENT_BROKEN};
   return CKPT_OK;
 }
 

@@ -1,6 +1,6 @@
-/* structure.c - leaves, and slice, permute, reshape and concat as operations in memory.
+/* structure.c - reads, and slice, permute, reshape and concat as operations in memory.
  *
- * lower.c folds almost all of these into views of leaves and into pieces; what it cannot fold runs here, on whole
+ * lower.c folds almost all of these into views of reads and into pieces; what it cannot fold runs here, on whole
  * buffers (or, for a concat along an inner axis, on whole blocks below the axes before it). */
 #include <string.h>
 
@@ -69,8 +69,8 @@ static ckpt_status run_concat(const ckpt_op_call *call, ckpt_error *err) {
   return CKPT_OK;
 }
 
-const ckpt_op ckpt_op_read = {.name = "read", .rule = CKPT_RULE_LEAF};
-const ckpt_op ckpt_op_memory = {.name = "memory", .rule = CKPT_RULE_LEAF};
+const ckpt_op ckpt_op_read = {.name = "read", .rule = CKPT_RULE_READ};
+const ckpt_op ckpt_op_memory = {.name = "memory", .rule = CKPT_RULE_READ};
 const ckpt_op ckpt_op_slice = {.name = "slice", .rule = CKPT_RULE_STRUCTURE, .run = run_slice};
 const ckpt_op ckpt_op_permute = {.name = "permute", .rule = CKPT_RULE_STRUCTURE, .run = run_permute};
 const ckpt_op ckpt_op_reshape = {.name = "reshape", .rule = CKPT_RULE_STRUCTURE, .run = run_reshape};

@@ -50,9 +50,10 @@ static ckpt_status check(const maker *m, const ckpt_change *c, const ckpt_arch_n
                  {c->whole != NULL, "a whole tensor"}};
   for (size_t i = 0; i < sizeof lacking / sizeof *lacking; i++)
     if (lacking[i].is_there)
-      return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL,
-                       "changes '%s' by %s, for which an adapter of llama.cpp's has no place (ckpt merge takes it)",
-                       c->name, lacking[i].what);
+      return ckpt_advise(
+          ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL,
+                    "changes '%s' by %s, for which an adapter of llama.cpp's has no place", c->name, lacking[i].what),
+          err, "ckpt merge takes it");
   if (row == NULL || row->gguf == NULL || c->base->rank != 2)
     return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL,
                      "changes '%s', which has no place in a GGUF model of the "

@@ -433,8 +433,9 @@ static const ckpt_preset *outtype(const ckpt_convert_request *request, const ckp
 static ckpt_status refuse_block_casts(const ckpt_convert_options *options, const char *path, ckpt_error *err) {
   for (size_t i = 0; i < options->n_casts; i++)
     if (ckpt_dtype_is_block(options->casts[i].dtype))
-      return ckpt_fail(err, CKPT_EINVAL, path, NULL, "%s is a block type, which no cast gives (ckpt quantize)",
-                       ckpt_dtype_name(options->casts[i].dtype));
+      return ckpt_advise(ckpt_fail(err, CKPT_EINVAL, path, NULL, "%s is a block type, which no cast gives",
+                                   ckpt_dtype_name(options->casts[i].dtype)),
+                         err, "ckpt quantize");
   return CKPT_OK;
 }
 
@@ -547,10 +548,9 @@ static ckpt_status check_nameable(const ckpt_output *output, ckpt_dtype dtype, c
   if (config_dtype(dtype) != NULL || !output->format->caps.side_files ||
       ckpt_index_side_file(output->described, "config.json") == NULL)
     return CKPT_OK;
-  return ckpt_fail(err, CKPT_EUNSUPPORTED, path, NULL,
-                   "config.json has no name for %s, no model can be loaded in it (a file, -o "
-                   "NAME.safetensors, can hold it)",
-                   ckpt_dtype_name(dtype));
+  return ckpt_advise(ckpt_fail(err, CKPT_EUNSUPPORTED, path, NULL,
+                               "config.json has no name for %s, no model can be loaded in it", ckpt_dtype_name(dtype)),
+                     err, "a file, %output=NAME.safetensors, can hold it");
 }
 
 /* A graph goes into formats that have one, and what they write is run by one: the input's own or another model's. */

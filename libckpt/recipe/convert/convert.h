@@ -18,6 +18,13 @@ typedef struct ckpt_convert_target {
 } ckpt_convert_target;
 
 /* A writing verb's request. Everything is borrowed. */
+/* How an input is opened, as receipts keep it. */
+typedef struct ckpt_input_modifiers {
+  const char *names;   /* "stored"; NULL: the model's own */
+  const char *weights; /* "master" or "model"; NULL: there is no choice */
+  const char *like;    /* path of the model that it was trained from; NULL: none is named */
+} ckpt_input_modifiers;
+
 typedef struct ckpt_convert_request {
   const char *verb; /* the command's, for receipts */
   const ckpt_index *from;

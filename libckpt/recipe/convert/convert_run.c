@@ -33,7 +33,7 @@ static ckpt_status let_masters_stand(ckpt_index *index, const ckpt_index *descri
     if (number < 0) continue;
     index->tensors[number].dtype = master->dtype;
     index->tensors[number].n_bytes = master->n_bytes;
-    index->tensors[number].record->origin = master->record->origin;
+    index->tensors[number].details->origin = master->details->origin;
   }
   ckpt_name_table_free(table);
   return CKPT_OK;
@@ -55,10 +55,10 @@ static ckpt_status reopen(ckpt_index **out, const ckpt_output *output, bool keep
     if (!ckpt_role_included("model", role, &known)) continue;
     CKPT_TRY(ckpt_index_add(index, tensor->name, strlen(tensor->name), (ckpt_dtype)tensor->dtype, tensor->rank,
                             tensor->shape, role, NULL, 0, &number, err));
-    index->tensors[number].record->origin = tensor->record->origin;
+    index->tensors[number].details->origin = tensor->details->origin;
     for (const char *const *alias = tensor->aliases; alias != NULL && *alias != NULL; alias++)
       CKPT_TRY(ckpt_index_alias(index, number, *alias, err));
-    index->tensors[number].record->n_extra_names = tensor->record->n_extra_names;
+    index->tensors[number].details->n_extra_names = tensor->details->n_extra_names;
   }
   if (output->format->caps.masters) CKPT_TRY(let_masters_stand(index, described, err));
   const ckpt_side_file *config = ckpt_index_side_file(described, "config.json");
@@ -89,9 +89,9 @@ static ckpt_status digest_outputs(ckpt_plan *plan, bool keeps_names, ckpt_error 
     if (status == CKPT_OK && digests == NULL) status = ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
     if (status == CKPT_OK) plan->outputs[i].read_names = ckpt_arena_copy(&plan->arena, index->names);
     for (uint32_t k = 0; status == CKPT_OK && k < index->n_tensors; k++) {
-      const uint32_t row = index->tensors[index->by_name[k]].record->origin, as_read = plan->rows[row].as_read;
+      const uint32_t row = index->tensors[index->by_name[k]].details->origin, as_read = plan->rows[row].as_read;
       const bool is_other = index->stored_form != NULL && as_read != 0;
-      digests[k] = &plan->rows[is_other ? as_read - 1 + index->tensors[index->by_name[k]].record->part : row].digest;
+      digests[k] = &plan->rows[is_other ? as_read - 1 + index->tensors[index->by_name[k]].details->part : row].digest;
     }
     if (status == CKPT_OK) status = ckpt_digest_index(index, digests, &plan->outputs[i].digest, err);
     plan->outputs[i].is_of_none =

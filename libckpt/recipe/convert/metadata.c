@@ -10,8 +10,9 @@
 /* Keys that follow from how a file is written, or without which none is read. */
 static ckpt_status check_key(const char *option, const char *key, ckpt_error *err) {
   if (ckpt_gguf_is_part_key(key))
-    return ckpt_fail_option(err, CKPT_EINVAL, NULL, option,
-                            "'%.100s' says how a model is cut into files (ckpt split, ckpt join)", key);
+    return ckpt_advise(
+        ckpt_fail_option(err, CKPT_EINVAL, NULL, option, "'%.100s' says how a model is cut into files", key), err,
+        "ckpt split, ckpt join");
   return CKPT_OK;
 }
 
@@ -21,15 +22,15 @@ static ckpt_status remove_key(ckpt_index *index, const char *key, ckpt_error *er
     return ckpt_fail_option(err, CKPT_EINVAL, NULL, "remove", "'%s': no reader takes a model without it", key);
   ckpt_meta *meta = ckpt_index_meta(index, key);
   if (meta == NULL)
-    return ckpt_fail_option(err, CKPT_ENOTFOUND, NULL, "remove",
-                            "'%.100s': there is no such key (ckpt inspect lists them)", key);
+    return ckpt_advise(ckpt_fail_option(err, CKPT_ENOTFOUND, NULL, "remove", "'%.100s': there is no such key", key),
+                       err, "ckpt inspect lists them");
   index->n_metadata--;
   memmove(meta, meta + 1, (size_t)(index->metadata + index->n_metadata - meta) * sizeof *meta);
   return CKPT_OK;
 }
 
 /* The part of the file that is read by it would be elsewhere. */
-static ckpt_status check_alignment(const ckpt_value *typed, const char *value, ckpt_error *err) {
+static ckpt_status check_alignment(const ckpt_typed_value *typed, const char *value, ckpt_error *err) {
   enum { MIN = 8, MAX = CKPT_GGUF_MAX_ALIGNMENT };
   uint32_t n = 0;
   bool is_number = typed != NULL && typed->type == CKPT_GGUF_U32 && ckpt_gguf_value_u32(typed, &n);
@@ -40,7 +41,7 @@ static ckpt_status check_alignment(const ckpt_value *typed, const char *value, c
 
 static ckpt_status set_key(ckpt_index *index, const char *rule, ckpt_error *err) {
   const char *equals = strchr(rule, '='), *text;
-  const ckpt_value *typed;
+  const ckpt_typed_value *typed;
   const size_t n_key = equals == NULL ? 0 : (size_t)(equals - rule);
   if (ckpt_utf8_length(rule, strlen(rule)) != strlen(rule))
     return ckpt_fail_option(err, CKPT_EINVAL, NULL, "set", "'%.100s' is not UTF-8", rule);

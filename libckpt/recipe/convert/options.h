@@ -1,9 +1,9 @@
 /* options.h - what a run can be asked for: one row per option, which the command's parser and help, receipts and their
  * replay all read.
  *
- * libckpt/recipe/convert/options.def has the rows of verbs that write. The command adds its own to them
- * (tools/cli/options.def). A row says what the option is called, what its value is, which verbs take it, where the
- * value goes, and under which key receipts keep it. */
+ * libckpt/recipe/convert/options.def has the rows of verbs that write, modifiers of inputs too. The command adds its
+ * own to them (tools/cli/options.def). A row says what the option is called, what its value is, which verbs take it,
+ * where the value goes, and under which key receipts keep it. */
 #ifndef CKPT_RECIPE_CONVERT_OPTIONS_H
 #define CKPT_RECIPE_CONVERT_OPTIONS_H
 
@@ -42,9 +42,17 @@ enum {
   CKPT_OPTION_MODEL = 64     /* PATH: of a model, to which modifiers behind it belong */
 };
 
+/* What verbs share; each is a section of the help. */
+enum {
+  CKPT_SET_RUN = 1,   /* --plan --memory --threads --trace --progress --quiet --json: every verb but help */
+  CKPT_SET_INPUT = 2, /* modifiers of an input: every verb that reads a model */
+  CKPT_SET_OUTPUT = 4 /* -o (required, repeated), --force, --receipt: every verb that writes one */
+};
+
 /* What the value is part of. */
 typedef enum ckpt_option_place {
   CKPT_PLACE_VERB,     /* its verb takes it */
+  CKPT_PLACE_INPUT,    /* ckpt_input_modifiers; its verb takes it */
   CKPT_PLACE_CONVERT,  /* ckpt_convert_options */
   CKPT_PLACE_TARGET,   /* ckpt_convert_target */
   CKPT_PLACE_QUANTIZE, /* ckpt_quantize_options */

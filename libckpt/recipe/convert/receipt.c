@@ -1,7 +1,7 @@
 /* receipt.c - writing receipts; replay.c reads them.
  *
  *   {"ckpt_receipt":1,"version","verb",
- *    "options":{"names","weights","like", those of options.def that go to ckpt_convert_options,
+ *    "options":{those of options.def that go to ckpt_input_modifiers and to ckpt_convert_options,
  *               "merge" with adapters:{"rules", those that go to ckpt_adapter_options},
  *               "quantize" where asked for:{"presets", those that go to ckpt_quantize_options},
  *               "extract" of an extraction:{"rules", those that go to ckpt_extract_options}},
@@ -63,37 +63,37 @@ static uint32_t *list_renamed(const ckpt_index *from) {
   const ckpt_index *stored = from->stored_form;
   uint32_t *names = stored == NULL ? NULL : calloc((size_t)stored->n_tensors + 1, sizeof *names);
   for (uint32_t i = 0; names != NULL && i < from->n_tensors; i++) {
-    const ckpt_derivation *derived = from->tensors[i].record->derived;
+    const ckpt_derivation *derived = from->tensors[i].details->derived;
     if (derived != NULL && derived->is_renamed) names[derived->operands[0].tensor - stored->tensors] = i + 1;
   }
   return names;
 }
 
-static bool is_of(const ckpt_index *index, const ckpt_expr *leaf) {
-  return leaf->index == index && leaf->tensor >= index->tensors && leaf->tensor < index->tensors + index->n_tensors;
+static bool is_of(const ckpt_index *index, const ckpt_expr *expr) {
+  return expr->index == index && expr->tensor >= index->tensors && expr->tensor < index->tensors + index->n_tensors;
 }
 
-/* The base's tensor that a merged model has unchanged, where a leaf reads that; else NULL. */
-static const ckpt_tensor *unchanged(const ckpt_convert_request *request, const ckpt_expr *leaf) {
-  if (request->adapters == NULL || !is_of(request->from, leaf)) return NULL;
-  const ckpt_tensor *tensor = ckpt_index_find(ckpt_adapters_base(request->adapters), leaf->tensor->name);
+/* The base's tensor that a merged model has unchanged, where an expression reads that; else NULL. */
+static const ckpt_tensor *unchanged(const ckpt_convert_request *request, const ckpt_expr *expr) {
+  if (request->adapters == NULL || !is_of(request->from, expr)) return NULL;
+  const ckpt_tensor *tensor = ckpt_index_find(ckpt_adapters_base(request->adapters), expr->tensor->name);
   return tensor == NULL || ckpt_adapters_change(request->adapters, tensor) ? NULL : tensor;
 }
 
-/* The number of the tensor of the input that a leaf reads, all of it and as it is. */
+/* The number of the tensor of the input that an expression reads, all of it and as it is. */
 static bool number_of(uint32_t *out, const ckpt_convert_request *request, const ckpt_index *from, const uint32_t *names,
-                      const ckpt_expr *leaf) {
-  const ckpt_tensor *of_base = unchanged(request, leaf);
+                      const ckpt_expr *expr) {
+  const ckpt_tensor *of_base = unchanged(request, expr);
   if (of_base != NULL && from == ckpt_adapters_base(request->adapters)) {
     *out = (uint32_t)(of_base - from->tensors);
     return true;
   }
-  if (is_of(from, leaf)) {
-    *out = (uint32_t)(leaf->tensor - from->tensors);
+  if (is_of(from, expr)) {
+    *out = (uint32_t)(expr->tensor - from->tensors);
     return true;
   }
-  if (names == NULL || !is_of(from->stored_form, leaf)) return false; /* another's, or a stored copy */
-  const uint32_t number = names[leaf->tensor - from->stored_form->tensors];
+  if (names == NULL || !is_of(from->stored_form, expr)) return false; /* another's, or a stored copy */
+  const uint32_t number = names[expr->tensor - from->stored_form->tensors];
   *out = number - 1;
   return number != 0;
 }
@@ -112,15 +112,15 @@ static ckpt_status find_rows(uint32_t **out, const ckpt_plan *plan, const ckpt_c
   }
   for (uint32_t i = 0; i < plan->n_outputs; i++)
     for (uint32_t k = 0; k < plan->outputs[i].described->n_tensors; k++)
-      if (plan->outputs[i].described->tensors[k].record->origin < plan->n_rows)
-        is_described[plan->outputs[i].described->tensors[k].record->origin] = true;
+      if (plan->outputs[i].described->tensors[k].details->origin < plan->n_rows)
+        is_described[plan->outputs[i].described->tensors[k].details->origin] = true;
   for (uint32_t i = 0; i < plan->n_rows; i++) {
     const ckpt_row *row = &plan->rows[i];
-    const ckpt_expr *leaf = row->expr;
-    while (leaf->op->is_check) leaf = leaf->args[0];
+    const ckpt_expr *expr = row->expr;
+    while (expr->op->is_check) expr = expr->args[0];
     bool is_dropped = row->sink < plan->n_outputs && !is_described[i];
     uint32_t number;
-    bool is_own = ckpt_expr_tensor(leaf) != NULL && number_of(&number, request, from, names, leaf);
+    bool is_own = ckpt_expr_tensor(expr) != NULL && number_of(&number, request, from, names, expr);
     if (is_own && !is_dropped && row->sink != CKPT_VALUE_SINK) rows[number] = i + 1;
   }
   free(is_described);
@@ -139,7 +139,7 @@ static ckpt_status read_with_update(ckpt_expr **expr, ckpt_plan *plan, const ckp
                                     const ckpt_tensor *tensor, ckpt_error *err) {
   if (request->adapters == NULL) return CKPT_OK;
   const ckpt_tensor *merged = ckpt_index_find(request->from, tensor->name);
-  const ckpt_derivation *derived = merged == NULL ? NULL : merged->record->derived;
+  const ckpt_derivation *derived = merged == NULL ? NULL : merged->details->derived;
   return derived == NULL ? CKPT_OK : ckpt_expr_unchanged_in(expr, &plan->arena, *expr, derived->expr, err);
 }
 
@@ -293,7 +293,8 @@ static void print_option(ckpt_stream *out, const ckpt_option *option, const void
     print_list(out, option->field, *(const char *const *const *)member);
     return;
   }
-  ckpt_stream_printf(out, ",\"%s\":", option->field);
+  const bool is_first = option->place == CKPT_PLACE_INPUT && option->key == 1; /* of its object */
+  ckpt_stream_printf(out, "%s\"%s\":", is_first ? "" : ",", option->field);
   switch (option->kind) {
     case CKPT_OPTION_FLAG: ckpt_stream_text(out, *(const bool *)member ? "true" : "false"); break;
     case CKPT_OPTION_SIZE: ckpt_stream_printf(out, "%llu", (ull) * (const uint64_t *)member); break;
@@ -362,9 +363,10 @@ static void print_place(ckpt_stream *out, ckpt_option_place kind, const void *pl
 
 static void print_options(ckpt_stream *out, const ckpt_convert_request *request, const further_digests *further) {
   const ckpt_convert_options *options = request->options;
-  print_text(out, " \"options\":{\"names\":", options->stored_names ? "stored" : NULL);
-  if (request->from->weights != NULL) print_text(out, ",\"weights\":", request->from->weights);
-  print_text(out, ",\"like\":", request->like_path);
+  const ckpt_input_modifiers input = {
+      .names = options->stored_names ? "stored" : NULL, .weights = request->from->weights, .like = request->like_path};
+  ckpt_stream_text(out, " \"options\":{");
+  print_place(out, CKPT_PLACE_INPUT, &input, NULL, further);
   print_place(out, CKPT_PLACE_CONVERT, options, &request->targets[0].values, further);
   if (request->adapters != NULL) {
     print_text(out, ",\n  \"merge\":{\"rules\":", CKPT_MERGE_RULES);
@@ -432,7 +434,7 @@ static void print_output(ckpt_stream *out, const ckpt_plan *plan, const ckpt_con
     print_text(out, ",\"from\":", source == NULL ? NULL : ckpt_dtype_name((ckpt_dtype)source->dtype));
     print_text(out, ",\"to\":", ckpt_dtype_name((ckpt_dtype)row->tensor->dtype));
     if (target->preset != NULL) {
-      const uint32_t like = row->tensor->record->like; /* of what it was made from: the input, or its dialect */
+      const uint32_t like = row->tensor->details->like; /* of what it was made from: the input, or its dialect */
       const ckpt_quantize_told told = ckpt_quantize_tell(output->quantized, output->described->objects_of, like - 1);
       print_decision(out, &told);
     }

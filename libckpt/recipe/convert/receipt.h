@@ -32,7 +32,7 @@ ckpt_status ckpt_receipt_further(const ckpt_plan *plan, const ckpt_convert_reque
 /* What the input's digest covers: the outputs' --include, or everything if they differ. */
 const char *ckpt_receipt_include(const ckpt_plan *plan, const ckpt_convert_request *request);
 
-/* The tensor of the input that a row is made from: its first leaf. */
+/* The tensor of the input that a row is made from: the first that its expression reads. */
 const ckpt_tensor *ckpt_receipt_source(const ckpt_expr *expr);
 
 /* Receives each difference between a replay and its receipt: file, tensor and message, status EDIFFERENT. With status

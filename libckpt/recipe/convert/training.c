@@ -42,10 +42,11 @@ typedef struct trainer {
   uint32_t n_own;      /* parameters whose own values stand nowhere beside their masters */
   uint64_t n_own_bytes;
   bool has_groups, is_bf16;
+  const char *only_masters, *instead; /* as the format says (format.h) */
 } trainer;
 
 static ckpt_row *row_of(const trainer *t, uint32_t number) {
-  return &t->plan->rows[t->described->tensors[number].record->origin];
+  return &t->plan->rows[t->described->tensors[number].details->origin];
 }
 
 /* ---- parameters and their states --------------------------------------------------------------------------------- */
@@ -103,7 +104,7 @@ static bool is_trained(const trainer *t, uint32_t i) {
 /* ---- masters ----------------------------------------------------------------------------------------------------- */
 
 /* The tensor of the input that a row is; NULL: it is made of some. */
-static const ckpt_tensor *leaf_of(const trainer *t, uint32_t number) {
+static const ckpt_tensor *input_of(const trainer *t, uint32_t number) {
   const ckpt_expr *expr = row_of(t, number)->expr;
   return expr->index == t->from ? ckpt_expr_tensor(expr) : NULL;
 }
@@ -129,20 +130,15 @@ static void set_row(const trainer *t, uint32_t number, ckpt_expr *expr) {
 
 /* What the model computed with, where masters are all that parameters have: left out, unless it was asked for. */
 static ckpt_status say_own(const trainer *t, ckpt_error *err) {
-  char size[32];
+  char size[32], advice[sizeof err->advice];
   if (t->n_own == 0) return CKPT_OK;
+  snprintf(advice, sizeof advice, "leave out %%weights=model, or %s", t->instead);
   if (t->from->weights != NULL && strcmp(t->from->weights, "model") == 0)
     return ckpt_advise(ckpt_fail(err, CKPT_EUNSUPPORTED, t->from->path, NULL,
-                                 "stage 3 has masters and no weights of the model beside them"),
-                       err, "leave out %weights=model, or %stage=2");
-  return ckpt_losses_add(&t->output->losses, err, "the model's own values of %u parameter%s %s (stage 3 has masters)",
-                         t->n_own, ckpt_plural(t->n_own), ckpt_text_size(t->n_own_bytes, size));
-}
-
-/* Whether a parameter's master is all that is kept of it: what is cut among ranks most. */
-static bool is_master_alone(const ckpt_output *output) {
-  const ckpt_format_option *stage = ckpt_format_option_find(output->format->options, "stage");
-  return stage != NULL && ckpt_format_value_of(&output->options.values, stage) == stage->most;
+                                 "%s and no weights of the model beside them", t->only_masters),
+                       err, advice);
+  return ckpt_losses_add(&t->output->losses, err, "the model's own values of %u parameter%s %s (%s)", t->n_own,
+                         ckpt_plural(t->n_own), ckpt_text_size(t->n_own_bytes, size), t->only_masters);
 }
 
 /* What a row is before a rule of the user's rounded it: masters are made of that. */
@@ -154,13 +150,13 @@ static ckpt_expr *before_cast(const trainer *t, ckpt_expr *expr) {
 
 /* Gives a trained parameter a master. Where both are one, so are their rows, of which formats write one. */
 static ckpt_status settle(trainer *t, uint32_t i, ckpt_error *err) {
-  const ckpt_tensor *parameter = &t->described->tensors[i], *leaf = leaf_of(t, i);
-  const ckpt_tensor *stored = leaf == NULL ? NULL : ckpt_stored_copy(t->from, leaf);
-  const bool is_alone = is_master_alone(t->output); /* the master is all that the parameter has */
+  const ckpt_tensor *parameter = &t->described->tensors[i], *input = input_of(t, i);
+  const ckpt_tensor *stored = input == NULL ? NULL : ckpt_stored_copy(t->from, input);
+  const bool is_alone = t->only_masters != NULL; /* the master is all that the parameter has */
   ckpt_expr *expr = row_of(t, i)->expr;
   t->is_bf16 = t->is_bf16 || (stored == NULL ? parameter : stored)->dtype == CKPT_BF16;
   if (t->of[i].master != NO_TENSOR) {
-    const ckpt_tensor *master = leaf_of(t, t->of[i].master), *own = stored == NULL ? leaf : stored;
+    const ckpt_tensor *master = input_of(t, t->of[i].master), *own = stored == NULL ? input : stored;
     const bool is_read = own != NULL && master != NULL, is_one = is_read && ckpt_tensor_same_place(own, master);
     if (is_alone && is_read && !is_one) {
       t->n_own++;
@@ -270,7 +266,7 @@ static ckpt_status read_value(const trainer *t, const ckpt_tensor *stored, doubl
 }
 
 static ckpt_status take_step(const trainer *t, uint32_t i, double *steps, ckpt_error *err) {
-  const ckpt_tensor *state = &t->described->tensors[i], *stored = leaf_of(t, i);
+  const ckpt_tensor *state = &t->described->tensors[i], *stored = input_of(t, i);
   const int64_t number = parameter_of(t, state);
   double step = 0;
   if (number < 0 || t->of[number].group == 0) return CKPT_OK; /* of nothing that is trained */
@@ -326,19 +322,19 @@ static const char *kind_of(const ckpt_tensor *state) {
 
 /* Compares a state with the first of its kind in its group, or makes it the first. */
 static ckpt_status compare_value(const trainer *t, uint32_t i, uint32_t *first, uint32_t n_kinds, ckpt_error *err) {
-  const ckpt_tensor *state = &t->described->tensors[i], *stored = leaf_of(t, i);
+  const ckpt_tensor *state = &t->described->tensors[i], *stored = input_of(t, i);
   const char *file = stored == NULL ? t->from->path : ckpt_index_file_of(t->from, stored);
   uint32_t k = 0;
   double value, wanted;
   while (k < n_kinds && first[k] != 0 && strcmp(kind_of(&t->described->tensors[first[k] - 1]), kind_of(state)) != 0)
     k++;
-  if (k == n_kinds) return CKPT_OK; /* more than ZeRO has */
+  if (k == n_kinds) return CKPT_OK; /* more than any optimizer has */
   if (stored == NULL)
     return ckpt_advise(
         ckpt_fail(err, CKPT_EUNSUPPORTED, file, state->name, "one value of a group, and not as it is stored"), err,
         "%include=no-optimizer goes on without");
   if (first[k] == 0) first[k] = i + 1;
-  const ckpt_tensor *like = leaf_of(t, first[k] - 1);
+  const ckpt_tensor *like = input_of(t, first[k] - 1);
   if (ckpt_tensor_same_place(stored, like)) return CKPT_OK;
   CKPT_TRY(ckpt_fail_at(read_value(t, stored, &value, err), err, file, state->name));
   CKPT_TRY(ckpt_fail_at(read_value(t, like, &wanted, err), err, file, state->name));
@@ -348,7 +344,7 @@ static ckpt_status compare_value(const trainer *t, uint32_t i, uint32_t *first, 
                      err, "%include=no-optimizer goes on without");
 }
 
-/* Whether a state is one value beside a parameter of more, which ZeRO has once for each group: NAdam's mu_product. */
+/* Whether a state is one value beside a parameter of more, which files have once for each group: NAdam's mu_product. */
 static bool is_one_value(const trainer *t, const ckpt_tensor *state, int64_t number) {
   size_t n;
   return number >= 0 && state->role != CKPT_ROLE_STEP && state->role != CKPT_ROLE_MASTER && state->n_elements == 1 &&
@@ -476,6 +472,8 @@ ckpt_status ckpt_training_rows(ckpt_plan *plan, uint32_t sink, const ckpt_index 
   ckpt_output *output = &plan->outputs[sink];
   trainer t = {.plan = plan, .from = from, .output = output, .described = output->described, .sink = sink};
   t.n = t.described->n_tensors;
+  if (output->format->only_masters != NULL)
+    t.only_masters = output->format->only_masters(&output->options.values, &t.instead);
   t.of = calloc((size_t)t.n + 1, sizeof *t.of);
   CKPT_TRY_ALLOC(t.of, err);
   ckpt_status status = add_all(&t, err);

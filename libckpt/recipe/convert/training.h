@@ -6,7 +6,8 @@
 
 /* For an output whose format keeps masters, when all rows of `from` are there:
  * - A parameter that a master replaced is again what the model computed with.
- * - A trained parameter has a master: if the input has none, its own values as f32. In stage 3 it equals the master.
+ * - A trained parameter has a master: if the input has none, its own values as f32. Where the output keeps masters
+ * alone (only_masters of format.h) the parameter equals it.
  * - A param group has one step: a FLOAT if it was a tensor, unless the group has the same as an INT. Each of its
  *   parameters has it as an f32 tensor.
  * So a reader of the output finds these rows; the format decides which of them its files hold once.

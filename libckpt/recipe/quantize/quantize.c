@@ -29,11 +29,12 @@ static ckpt_status model_number(uint32_t *out, ckpt_arena *arena, const ckpt_ind
   const ckpt_meta *meta = ckpt_index_meta(from, full);
   *out = otherwise;
   if (meta == NULL) return CKPT_OK;
-  ckpt_value first = {0};
+  ckpt_typed_value first = {0};
   if (meta->typed != NULL && meta->typed->type == CKPT_GGUF_ARRAY && meta->typed->n_bytes > ARRAY_HEAD) {
     const uint64_t n_head = meta->typed->n_bytes < sizeof head ? meta->typed->n_bytes : sizeof head;
     CKPT_TRY(ckpt_gguf_value_read(meta->typed, 0, head, (size_t)n_head, err));
-    first = (ckpt_value){.type = ckpt_le32(head), .bytes = head + ARRAY_HEAD}; /* whole: the reader walked over it */
+    first =
+        (ckpt_typed_value){.type = ckpt_le32(head), .bytes = head + ARRAY_HEAD}; /* whole: the reader walked over it */
     first.n_bytes = ckpt_gguf_type_bytes(first.type);
   } else if (meta->typed != NULL) {
     first = *meta->typed;
@@ -105,7 +106,7 @@ static void drop_key(ckpt_index *index, const char *key) {
 }
 
 /* Puts a value last, whether there was one or not, as ggml's gguf_set_val does. */
-static ckpt_status put_last(ckpt_index *index, const char *key, const char *text, const ckpt_value *typed,
+static ckpt_status put_last(ckpt_index *index, const char *key, const char *text, const ckpt_typed_value *typed,
                             ckpt_error *err) {
   drop_key(index, key);
   return typed == NULL ? ckpt_index_set_metadata(index, key, text, err)
@@ -114,7 +115,7 @@ static ckpt_status put_last(ckpt_index *index, const char *key, const char *text
 
 static ckpt_status put_number(ckpt_index *index, const char *key, uint32_t number, bool keeps_order, ckpt_error *err) {
   char text[16];
-  const ckpt_value *typed;
+  const ckpt_typed_value *typed;
   snprintf(text, sizeof text, "%u", number);
   CKPT_TRY(ckpt_gguf_value_of(&typed, &index->arena, CKPT_GGUF_U32, number, err));
   ckpt_meta *there = keeps_order ? ckpt_index_meta(index, key) : NULL;
@@ -369,8 +370,8 @@ ckpt_status ckpt_quantize_decide(ckpt_plan *plan, uint32_t sink, const ckpt_inde
   *decisions = (ckpt_quantize_decisions){.preset = preset};
   uint32_t n_entries = 0;
   if ((output->format->caps.dtypes & CKPT_BLOCK_DTYPES) == 0)
-    return ckpt_fail(err, CKPT_EINVAL, output->path, NULL, "%s holds no block types (-o NAME.gguf)",
-                     output->format->name);
+    return ckpt_advise(ckpt_fail(err, CKPT_EINVAL, output->path, NULL, "%s holds no block types", output->format->name),
+                       err, "%output=NAME.gguf");
   if (options->imatrix != NULL) {
     CKPT_TRY(ckpt_imatrix_check(options->imatrix, err));
     CKPT_TRY(ckpt_imatrix_fits(options->imatrix, from, &n_entries, err));

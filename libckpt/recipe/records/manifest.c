@@ -409,8 +409,9 @@ static ckpt_status parse(ckpt_manifest *manifest, ckpt_json *json, ckpt_error *e
     CKPT_TRY(read_key(manifest, json, ckpt_json_text(json, NULL), &seen, err));
   }
   if ((seen & 0x3F) != 0x3F) /* side files are as they may */
-    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "no manifest: %s is missing (ckpt hash PATH -o FILE writes one)",
-                     seen & 1 ? "one of digest, names, include, cast, tensors" : "ckpt_manifest");
+    return ckpt_advise(ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "no manifest: %s is missing",
+                                 seen & 1 ? "one of digest, names, include, cast, tensors" : "ckpt_manifest"),
+                       err, "ckpt hash PATH -o FILE writes one");
   return ckpt_json_next(json, &token, err);
 }
 

@@ -187,7 +187,7 @@ ckpt_status ckpt_replay_open_inputs(recorded *r, const ckpt_run_options *run, ck
       .struct_size = sizeof open, .stored_names = r->options.stored_names, .allow_corrupt = r->options.allow_corrupt};
   if (r->request.like_path != NULL) CKPT_TRY(open_input(r, &r->like, r->request.like_path, &open, err));
   open.like = r->like;
-  open.weights = r->weights;
+  open.weights = r->given.weights;
   open.naming_revision = ckpt_naming_revision(r->input_names);
   CKPT_TRY(open_input(r, &r->from, r->options.input, &open, err));
   if (r->from->stored_form != NULL && strcmp(r->input_names, "stored") == 0) { /* before its family was known */
@@ -229,9 +229,11 @@ static ckpt_status compare_model(const recorded *r, const ckpt_plan *plan, const
   if (strcmp(r->input_names, base->names) != 0)
     ckpt_replay_say(to, base->path, NULL, "its tensors were named by %s, and are now by %s", r->input_names,
                     base->names);
-  if ((r->weights == NULL) != (base->weights == NULL) || (r->weights != NULL && strcmp(r->weights, base->weights) != 0))
+  if ((r->given.weights == NULL) != (base->weights == NULL) ||
+      (r->given.weights != NULL && strcmp(r->given.weights, base->weights) != 0))
     ckpt_replay_say(to, base->path, NULL, "the receipt takes %.80s weights, and the replay %s",
-                    r->weights == NULL ? "its only" : r->weights, base->weights == NULL ? "its only" : base->weights);
+                    r->given.weights == NULL ? "its only" : r->given.weights,
+                    base->weights == NULL ? "its only" : base->weights);
   if (strcmp(r->input_format, base->format) != 0)
     ckpt_replay_say(to, base->path, NULL, "the receipt says that it is %.80s, and it is %s", r->input_format,
                     base->format);

@@ -81,14 +81,6 @@ static ckpt_status read_word(recorded *r, ckpt_json *json, void *into, ckpt_erro
   return *(const char **)into == NULL ? ckpt_recorded_refuse(r, "null", err) : CKPT_OK;
 }
 
-/* "stored" or null, which is the model's own names. */
-static ckpt_status read_naming(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
-  const char *text = NULL;
-  CKPT_TRY(read_text(r, json, &text, err));
-  *(bool *)into = text != NULL;
-  return text != NULL && strcmp(text, "stored") != 0 ? ckpt_recorded_refuse(r, "names", err) : CKPT_OK;
-}
-
 ckpt_status ckpt_recorded_flag(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
   ckpt_json_token token;
   CKPT_TRY(ckpt_json_next(json, &token, err));
@@ -367,17 +359,19 @@ static ckpt_status read_extract(recorded *r, ckpt_json *json, void *into, ckpt_e
 
 static ckpt_status read_options(recorded *r, ckpt_json *json, void *into, ckpt_error *err) {
   (void)into;
-  field_list list = {.items = {{"names", read_naming, &r->options.stored_names, false},
-                               {"weights", read_text, &r->weights, true},
-                               {"like", read_text, &r->request.like_path, false},
-                               {"merge", read_merge, NULL, true},
+  field_list list = {.items = {{"merge", read_merge, NULL, true},
                                {"quantize", read_quantize, NULL, true},
                                {"extract", read_extract, NULL, true}},
-                     .n = 6};
+                     .n = 3};
+  CKPT_TRY(add_options(r, &list, CKPT_PLACE_INPUT, &r->given, NULL, err));
   CKPT_TRY(add_options(r, &list, CKPT_PLACE_CONVERT, &r->options, &r->values, err));
   list.items[list.n++] = (field){NULL, refuse_option, NULL, false};
   CKPT_TRY(ckpt_json_expect(json, CKPT_JSON_OBJECT, "options", err));
-  return ckpt_recorded_fields(r, json, list.items, list.n, err);
+  CKPT_TRY(ckpt_recorded_fields(r, json, list.items, list.n, err));
+  r->options.stored_names = r->given.names != NULL;
+  r->request.like_path = r->given.like;
+  return r->given.names == NULL || strcmp(r->given.names, "stored") == 0 ? CKPT_OK
+                                                                         : ckpt_recorded_refuse(r, "names", err);
 }
 
 /* What follows the model: an adapter of it. */

@@ -37,7 +37,8 @@ typedef struct ckpt_recorded {
   const char *key; /* whose value is read next */
   ckpt_arena arena;
   ckpt_convert_options options;
-  const char *weights, *version;
+  ckpt_input_modifiers given;
+  const char *version;
   const char *input_names, *input_format, *input_include;
   ckpt_recorded_output input, *outputs;
   ckpt_quantize_options quantize; /* where request.quantize says so */

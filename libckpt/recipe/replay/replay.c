@@ -371,11 +371,12 @@ static ckpt_status compare_replayed(recorded *r, const ckpt_plan *plan, uint32_t
     CKPT_TRY_ALLOC(entries, err);
     for (uint32_t i = 0; i < described->n_tensors; i++) {
       const ckpt_tensor *made = &described->tensors[i];
-      const ckpt_row *row = &plan->rows[made->record->origin];
+      const ckpt_row *row = &plan->rows[made->details->origin];
       const ckpt_tensor *source = ckpt_receipt_source(row->expr);
       entries[i] = (present){made->name, row->digest, source, made, row->stats.n_underflow, {0}, figures_of(row)};
       if (r->targets[k].preset != NULL)
-        entries[i].told = ckpt_quantize_tell(plan->outputs[k].quantized, described->objects_of, made->record->like - 1);
+        entries[i].told =
+            ckpt_quantize_tell(plan->outputs[k].quantized, described->objects_of, made->details->like - 1);
     }
     qsort(entries, described->n_tensors, sizeof *entries, compare_names);
     const found_output found = {.entries = entries, .n = described->n_tensors, .layout = &plan->outputs[k].layout};

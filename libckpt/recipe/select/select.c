@@ -157,7 +157,7 @@ static ckpt_status choose_names(const ckpt_selection *s, const ckpt_tensor *tens
     bool matched, excluded;
     CKPT_TRY(any_match(s->match, s->n_match, name, &matched, err));
     CKPT_TRY(any_match(s->exclude, s->n_exclude, name, &excluded, err));
-    const bool is_extra = i + tensor->record->n_extra_names >= n;
+    const bool is_extra = i + tensor->details->n_extra_names >= n;
     if ((s->n_match != 0 && !matched) || excluded || (is_extra && !has_others)) {
       out->n_extra_dropped += is_extra && !has_others;
       if (n > 1) out->dropped[n_dropped++] = name;

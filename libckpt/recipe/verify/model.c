@@ -318,7 +318,7 @@ static ckpt_status check_tensors(checker *c, ckpt_error *err) {
     if (is_stored(c, tensor->name)) CKPT_TRY(check_name(c, tensor, tensor->name, &is_judged, err));
     size_t n = 0;
     while (tensor->aliases != NULL && tensor->aliases[n] != NULL) n++;
-    for (size_t i = 0; i + tensor->record->n_extra_names < n; i++)
+    for (size_t i = 0; i + tensor->details->n_extra_names < n; i++)
       if (is_stored(c, tensor->aliases[i])) CKPT_TRY(check_name(c, tensor, tensor->aliases[i], &is_judged, err));
   }
   return CKPT_OK;

@@ -149,7 +149,7 @@ TEST(DcpVerify, ChunksReadByTheirStridesHaveChecksums) {
     ASSERT_NE(index, nullptr) << text_of(err);
     for (uint32_t i = 0; i < index->n_tensors; i++) {
       const ckpt_tensor &tensor = index->tensors[i];
-      if (tensor.record->extent_form != CKPT_EXTENT_STRIDED) continue;
+      if (tensor.details->extent_form != CKPT_EXTENT_STRIDED) continue;
       n_strided++;
       const ckpt_extent &extent = tensor.extents[0];
       const bool is_archive = extent.chain[0] == CKPT_DECODE_ZSTD || extent.chain[0] == CKPT_DECODE_RECORD;

@@ -161,7 +161,7 @@ TEST_F(DcpWrite, RowsFallToRanksAsTorchChunks) {
   auto counts = [&](const char *name) {
     std::vector<uint64_t> found;
     const ckpt_tensor *tensor = ckpt_index_find(index.get(), name);
-    for (uint32_t i = 0; i < tensor->n_extents && tensor->record->extent_form == CKPT_EXTENT_BOX; i++)
+    for (uint32_t i = 0; i < tensor->n_extents && tensor->details->extent_form == CKPT_EXTENT_BOX; i++)
       found.push_back(tensor->extents[i].box[tensor->rank]);
     return found;
   };

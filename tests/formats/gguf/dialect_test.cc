@@ -80,7 +80,7 @@ std::string python_text(const std::string &text) {
 }
 
 // An array as the golden has it: "2 items, sha256 of Python's list".
-std::string array_text(const ckpt_index *index, const ckpt_value *value) {
+std::string array_text(const ckpt_index *index, const ckpt_typed_value *value) {
   std::vector<uint8_t> bytes(value->n_bytes);
   ckpt_error err = {};
   if (value->bytes != nullptr)

@@ -51,7 +51,7 @@ std::string metadata(const ckpt_index *index, const char *key) {
   return value == nullptr ? "(none)" : value;
 }
 
-const ckpt_value *typed(const ckpt_index *index, const char *key) {
+const ckpt_typed_value *typed(const ckpt_index *index, const char *key) {
   const ckpt_meta *meta = ckpt_index_meta(index, key);
   return meta == nullptr ? nullptr : meta->typed;
 }
@@ -267,7 +267,7 @@ TEST(Gguf, TheArchitectureIsWhatTheFileStates) {
 // Long values cost the memory of a line, however long they are.
 TEST(Gguf, LongValuesStayInTheFile) {
   IndexPointer index = must_open(kData + "every-type.gguf");
-  const ckpt_value *text = typed(index.get(), "value.long");
+  const ckpt_typed_value *text = typed(index.get(), "value.long");
   ASSERT_NE(text, nullptr);
   EXPECT_EQ(text->bytes, nullptr);
   EXPECT_EQ(text->n_bytes, 8U + 70000U);
@@ -503,7 +503,7 @@ TEST(Gguf, SetKeepsTypeAndPlace) {
   ASSERT_EQ(before->n_metadata, after->n_metadata);
   for (uint32_t i = 0; i < before->n_metadata; i++) {
     EXPECT_STREQ(before->metadata[i].key, after->metadata[i].key);
-    const ckpt_value *a = before->metadata[i].typed, *b = after->metadata[i].typed;
+    const ckpt_typed_value *a = before->metadata[i].typed, *b = after->metadata[i].typed;
     const uint32_t text = CKPT_GGUF_STRING;
     EXPECT_EQ(a == nullptr ? text : a->type, b == nullptr ? text : b->type) << before->metadata[i].key;
   }
@@ -536,7 +536,7 @@ TEST(Gguf, SetGivesNewKeysTheTypeOfTheirText) {
                                                 {"i", -1},
                                                 {"j", -1}};
   for (const auto &[key, type] : types) {
-    const ckpt_value *value = typed(index.get(), key);
+    const ckpt_typed_value *value = typed(index.get(), key);
     EXPECT_EQ(value == nullptr ? -1 : static_cast<int>(value->type), type) << key;
   }
   EXPECT_EQ(metadata(index.get(), "h"), "7");

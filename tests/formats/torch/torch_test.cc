@@ -78,14 +78,14 @@ TEST(Torch, TiesAndViews) {
     const ckpt_tensor *embed = ckpt_index_find(index.get(), "head.weight");
     ASSERT_STREQ(embed->name, "embed.weight");
     EXPECT_EQ(aliases_of(embed), (std::vector<std::string>{"head.weight", "head.copy"}));
-    EXPECT_EQ(embed->record->extent_form, CKPT_EXTENT_FLAT);
-    EXPECT_EQ(ckpt_index_find(index.get(), "rows")->record->extent_form, CKPT_EXTENT_FLAT);
-    EXPECT_EQ(ckpt_index_find(index.get(), "one")->record->extent_form, CKPT_EXTENT_FLAT);
+    EXPECT_EQ(embed->details->extent_form, CKPT_EXTENT_FLAT);
+    EXPECT_EQ(ckpt_index_find(index.get(), "rows")->details->extent_form, CKPT_EXTENT_FLAT);
+    EXPECT_EQ(ckpt_index_find(index.get(), "one")->details->extent_form, CKPT_EXTENT_FLAT);
     EXPECT_NE(embed->storage, 0u);
     for (const char *shared : {"rows", "columns", "transposed", "steps", "row.expanded", "one"})
       EXPECT_EQ(ckpt_index_find(index.get(), shared)->storage, embed->storage) << shared;
     for (const char *strided : {"columns", "transposed", "steps", "expanded", "row.expanded", "deep"})
-      EXPECT_EQ(ckpt_index_find(index.get(), strided)->record->extent_form, CKPT_EXTENT_STRIDED) << strided;
+      EXPECT_EQ(ckpt_index_find(index.get(), strided)->details->extent_form, CKPT_EXTENT_STRIDED) << strided;
     for (const char *own : {"scalar", "deep", "empty", "expanded"})
       EXPECT_EQ(ckpt_index_find(index.get(), own)->storage, 0u) << own;
     EXPECT_NE(ckpt_object_extra_of(ckpt_object_get(index->objects, "torch"), CKPT_EXTRA_STATE), nullptr);

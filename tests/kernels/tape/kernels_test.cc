@@ -229,10 +229,11 @@ TEST_P(TapeAttention, LevelsEqualReference) {
   for (size_t t = 0; t < std::min(c.length, (size_t)3); t++) mask[t] = 0;
   for (bool adds : is_thorough() ? std::vector<bool>{false, true} : std::vector<bool>{true})
     ExpectLevelsEqualReference("attention", [&](const Launch &run) {
-      Floats o(n), log_sum(tokens * c.heads), d_q = before, d_k = before_kv, d_v = before_kv;
+      Floats o(n), log_sum(tokens * c.heads), deltas(tokens * c.heads, NAN), d_q = before, d_k = before_kv;
+      Floats d_v = before_kv;
       ckpt_attention_args a = {};
       a.q = q.data(), a.k = k.data(), a.v = v.data(), a.o = o.data(), a.log_sum = log_sum.data();
-      a.d_o = d_o.data(), a.d_q = d_q.data(), a.d_k = d_k.data(), a.d_v = d_v.data();
+      a.d_o = d_o.data(), a.d_q = d_q.data(), a.d_k = d_k.data(), a.d_v = d_v.data(), a.deltas = deltas.data();
       a.documents = c.has_documents ? documents.data() : nullptr, a.mask = c.has_mask ? mask.data() : nullptr;
       a.q_stride = a.o_stride = c.heads * c.width, a.k_stride = a.v_stride = c.kv_heads * c.width;
       a.n_rows = c.rows, a.length = c.length, a.n_heads = c.heads, a.n_kv_heads = c.kv_heads;
@@ -270,13 +271,13 @@ TEST(TapeKernels, AFullyMaskedRowIsZeros) {
   const size_t length = 5, width = 4;
   Random random(1);
   Floats q = random.Normal(length * width), k = q, v = q, o(length * width, 9), d_o = q, log_sum(length);
-  Floats d_q(length * width, 9), d_k = d_q, d_v = d_q;
+  Floats d_q(length * width, 9), d_k = d_q, d_v = d_q, deltas(length);
   std::vector<uint8_t> mask(length, 0);
   ckpt_attention_args a = {};
   a.q = q.data(), a.k = k.data(), a.v = v.data(), a.o = o.data(), a.log_sum = log_sum.data();
   a.d_o = d_o.data(), a.d_q = d_q.data(), a.d_k = d_k.data(), a.d_v = d_v.data(), a.mask = mask.data();
   a.q_stride = a.k_stride = a.v_stride = a.o_stride = a.head_width = width;
-  a.n_rows = a.n_heads = a.n_kv_heads = 1, a.length = length, a.scale = 1;
+  a.n_rows = a.n_heads = a.n_kv_heads = 1, a.length = length, a.scale = 1, a.deltas = deltas.data();
   for (size_t i = 0; ckpt_tape_kernels_cpu(i) != nullptr; i++) {
     ckpt_tape_kernels_cpu(i)->run[CKPT_KERNEL_attention](&a, 0, 1);
     ckpt_tape_kernels_cpu(i)->run[CKPT_KERNEL_attention_backward](&a, 0, 1);

@@ -155,7 +155,7 @@ class Case {
     for (uint64_t i = 0; i < n_exprs; i++) add_rows("r" + std::to_string(i));
   }
 
-  Value leaf() {
+  Value stored() {
     const Stored &stored = store_.tensors()[random_.below(store_.tensors().size())];
     Value value = {nullptr, stored.array};
     EXPECT_EQ(
@@ -302,7 +302,7 @@ class Case {
   }
 
   Value tree(int depth) {
-    Value x = leaf();
+    Value x = stored();
     for (uint64_t n = random_.below(static_cast<uint64_t>(depth) + 1); n > 0; n--) {
       switch (random_.below(7)) {
         case 0: x = sliced(x); break;

@@ -294,7 +294,7 @@ static ckpt_status add_parsed(ckpt_index *index, const Parsed &t, ckpt_error *er
   CKPT_TRY(ckpt_index_add(index, t.name.data(), t.name.size(), static_cast<ckpt_dtype>(t.dtype),
                           static_cast<uint32_t>(t.shape.size()), t.shape.data(), static_cast<ckpt_role>(t.role),
                           t.extents.data(), static_cast<uint32_t>(t.extents.size()), &number, err));
-  index->tensors[number].record->extent_form = CKPT_EXTENT_BOX;
+  index->tensors[number].details->extent_form = CKPT_EXTENT_BOX;
   for (const std::string &alias : t.aliases) CKPT_TRY(ckpt_index_alias(index, number, alias.c_str(), err));
   return CKPT_OK;
 }

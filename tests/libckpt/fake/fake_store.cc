@@ -431,9 +431,9 @@ IndexPointer Store::build(ckpt_error *err, Faults *faults) {
                        static_cast<uint32_t>(tensor.array.shape.size()), tensor.array.shape.data(), tensor.role,
                        tensor.extents.data(), static_cast<uint32_t>(tensor.extents.size()), &number, err) != CKPT_OK)
       return none;
-    index->tensors[number].record->extent_form = tensor.form == Form::kFlat    ? CKPT_EXTENT_FLAT
-                                                 : tensor.form == Form::kBoxes ? CKPT_EXTENT_BOX
-                                                                               : CKPT_EXTENT_STRIDED;
+    index->tensors[number].details->extent_form = tensor.form == Form::kFlat    ? CKPT_EXTENT_FLAT
+                                                  : tensor.form == Form::kBoxes ? CKPT_EXTENT_BOX
+                                                                                : CKPT_EXTENT_STRIDED;
     for (const std::string &alias : tensor.aliases)
       if (ckpt_index_alias(index, number, alias.c_str(), err) != CKPT_OK) return none;
   }

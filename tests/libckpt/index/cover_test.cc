@@ -40,7 +40,7 @@ std::string finish(const Shape &shape, const std::vector<Piece> &pieces, ckpt_ex
   EXPECT_EQ(ckpt_index_add(index, "t", 1, CKPT_U8, static_cast<uint32_t>(shape.size()), shape.data(),
                            CKPT_ROLE_PARAMETER, extents.data(), static_cast<uint32_t>(extents.size()), &number, &err),
             CKPT_OK);
-  index->tensors[number].record->extent_form = static_cast<uint8_t>(form);
+  index->tensors[number].details->extent_form = static_cast<uint8_t>(form);
   ckpt_status status = ckpt_index_finish(index, &err);
   EXPECT_EQ(status == CKPT_OK ? CKPT_OK : CKPT_EFORMAT, status);
   if (n_kept != nullptr) *n_kept = index->tensors[number].n_extents;
@@ -151,7 +151,7 @@ TEST(Cover, AMillionBoxesTakeSeconds) {
   ASSERT_EQ(ckpt_index_add(index, "t", 1, CKPT_U8, 2, shape, CKPT_ROLE_PARAMETER, extents.data(),
                            static_cast<uint32_t>(extents.size()), nullptr, &err),
             CKPT_OK);
-  index->tensors[0].record->extent_form = CKPT_EXTENT_BOX;
+  index->tensors[0].details->extent_form = CKPT_EXTENT_BOX;
   auto started = std::chrono::steady_clock::now();
   EXPECT_EQ(ckpt_index_finish(index, &err), CKPT_OK) << text_of(err);
   EXPECT_LT(std::chrono::steady_clock::now() - started, std::chrono::seconds(20));  // 1 s without sanitizers

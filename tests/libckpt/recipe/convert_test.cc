@@ -436,13 +436,13 @@ TEST_F(Convert, PlansKeepOutputsApartFromTheirInputs) {
     for (bool reads_first : {false, true}) { /* whichever comes last fails */
       ckpt_plan *plan = nullptr;
       ckpt_index *index = nullptr;
-      ckpt_expr *leaf;
+      ckpt_expr *expr;
       uint32_t sink;
       ckpt_error err = {};
       fs::create_directory(folder_ / "in/new");
       ASSERT_EQ(ckpt_open(&index, Path(c.input).c_str(), nullptr, &err), CKPT_OK) << err.message;
       ASSERT_EQ(ckpt_plan_new(&plan, nullptr), CKPT_OK);
-      auto read = [&] { return ckpt_expr_read(&leaf, plan, index, ckpt_index_at(index, 0), &err); };
+      auto read = [&] { return ckpt_expr_read(&expr, plan, index, ckpt_index_at(index, 0), &err); };
       auto write = [&] { return ckpt_plan_output(plan, Path(c.output).c_str(), nullptr, true, &sink, &err); };
       ASSERT_EQ(reads_first ? read() : write(), CKPT_OK) << err.message;
       EXPECT_EQ(reads_first ? write() : read(), c.said == nullptr ? CKPT_OK : CKPT_EINVAL)

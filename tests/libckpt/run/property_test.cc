@@ -34,12 +34,11 @@ struct Traced {
   uint64_t n_tiles = 0, n_read = 0;
 };
 
-// A batch has a line per tile, and reads each leaf once; of what every tile needs whole, each worker has its own.
+// A batch has a line per tile, and makes each read once; of what every tile needs whole, each worker has its own.
 void check_batch(const ckpt_plan *plan, uint32_t number, const Traced &traced) {
   const ckpt_batch *batch = &plan->batches[number];
   uint64_t n_cut = 0, n_whole = 0;
-  for (uint32_t i = 0; i < batch->n_leaves; i++)
-    (batch->leaves[i].is_whole ? n_whole : n_cut) += batch->leaves[i].n_bytes;
+  for (uint32_t i = 0; i < batch->n_reads; i++) (batch->reads[i].is_whole ? n_whole : n_cut) += batch->reads[i].n_bytes;
   EXPECT_EQ(traced.n_tiles, batch->n_tiles) << "batch " << number;
   EXPECT_GT(traced.n_tiles, 0U) << "batch " << number;
   uint64_t most = batch->exclusive ? batch->n_tiles : std::min<uint64_t>(batch->n_tiles, plan->n_workers);
@@ -76,7 +75,7 @@ void check_trace(const std::string &path, const ckpt_plan *plan) {
   uint64_t n_planned = 0;
   for (uint32_t b = 0; b < plan->n_batches; b++) {
     check_batch(plan, b, batches[b]);
-    for (uint32_t i = 0; i < plan->batches[b].n_leaves; i++) n_planned += plan->batches[b].leaves[i].n_bytes;
+    for (uint32_t i = 0; i < plan->batches[b].n_reads; i++) n_planned += plan->batches[b].reads[i].n_bytes;
   }
   EXPECT_EQ(n_planned, plan->n_bytes_read);
 }

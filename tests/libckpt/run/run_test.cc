@@ -1,4 +1,4 @@
-// The loop's promises, one by one: each leaf is read once, reductions do not depend on tiles, lanes keep their order,
+// The loop's promises, one by one: each read is made once, reductions do not depend on tiles, lanes keep their order,
 // values are there before they are used, cancelling and refusing leave nothing.
 #include "tests/libckpt/run/run_testing.h"
 

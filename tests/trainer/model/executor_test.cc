@@ -195,6 +195,24 @@ TEST_P(ExecutorOf, GradientsAddUp) {
   for (size_t i = 0; i < once.size(); i++) EXPECT_NEAR(x.Gradients()[i], 2 * once[i], 1e-4 * std::fabs(once[i]) + 1e-5);
 }
 
+// Whatever the gradients held before, a batch that begins them leaves what one that adds to zeros does.
+TEST_P(ExecutorOf, ABatchThatBeginsGradientsSetsThemAll) {
+  const std::vector<int32_t> ids = Numbers(600, 3);  // the head goes through several chunks
+  ckpt_token_batch batch = BatchOf(4, 150, ids, ids);
+  ckpt_forward_result result;
+  Executor adding(model.model, 4, 150, true), setting(model.model, 4, 150, true);
+  Fill<float>(adding.Parameters()), Fill<float>(setting.Parameters());
+  ASSERT_EQ(ckpt_executor_train(adding.executor, &batch, 1, &result, nullptr), CKPT_OK);
+  std::fill_n(setting.Gradients(), model.model->n_flat, NAN);
+  batch.begins_gradients = true;
+  ASSERT_EQ(ckpt_executor_train(setting.executor, &batch, 1, &result, nullptr), CKPT_OK);
+  for (uint32_t i = 0; i < model.model->n_parameters; i++)
+    for (uint64_t j = 0; j < model.model->parameters[i].n_elements; j++) {
+      const uint64_t at = model.model->parameters[i].offset + j;
+      ASSERT_EQ(setting.Gradients()[at], adding.Gradients()[at]) << model.model->parameters[i].name << ' ' << j;
+    }
+}
+
 // The whole tape in f64 on the reference kernels: every parameter's gradient against finite differences.
 TEST_P(ExecutorOf, GradientsAreFiniteDifferencesInF64) {
   Executor x(model.model, 2, 7, true, &ckpt_tape_kernels_ref_f64, 1, 5);

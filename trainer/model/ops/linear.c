@@ -136,7 +136,7 @@ static ckpt_status linear_backward(const ckpt_tape_call *call, ckpt_error *err) 
   give_bias(call, 1, n_out);
   if (entry->attributes.is_frozen) return CKPT_OK;
   if (call->d_parameters[0] != NULL) {
-    ckpt_gemm to_weight = {.is_a_transposed = true, .k = call->n_tokens, .alpha = 1, .beta = 1};
+    ckpt_gemm to_weight = {.is_a_transposed = true, .k = call->n_tokens, .alpha = 1, .beta = call->sets ? 0 : 1};
     to_weight.m = swaps ? n_in : n_out, to_weight.n = swaps ? n_out : n_in;
     to_weight.a = swaps ? call->in[0] : call->d_out[0], to_weight.lda = to_weight.m;
     to_weight.b = swaps ? call->d_out[0] : call->in[0], to_weight.ldb = to_weight.n;
@@ -152,6 +152,7 @@ const ckpt_tape_op ckpt_tape_op_linear = {.name = "linear",
                                           .max_in = 1,
                                           .min_parameters = 1,
                                           .max_parameters = 2,
+                                          .sets_parameters = 1,
                                           .stored_parameters = 1,
                                           .shapes = linear_shapes,
                                           .keeps = linear_keeps,
@@ -368,8 +369,8 @@ static ckpt_status make_gradients(const ckpt_tape_call *call, const chunk *at, c
     CKPT_TRY(multiply(call, &to_x, err));
   }
   if (call->d_parameters[0] == NULL) return CKPT_OK;
-  ckpt_gemm to_weight = {
-      .is_a_transposed = true, .m = at->n_out, .n = at->n_in, .k = at->n_rows, .alpha = 1, .beta = 1};
+  ckpt_gemm to_weight = {.is_a_transposed = true, .m = at->n_out, .n = at->n_in, .k = at->n_rows, .alpha = 1};
+  to_weight.beta = call->sets && at->first == 0 ? 0 : 1;
   to_weight.a = call->scratch, to_weight.lda = at->n_out;
   to_weight.b = row_of(call, call->in[0], at->first, at->n_in), to_weight.ldb = at->n_in;
   to_weight.c = call->d_parameters[0], to_weight.ldc = at->n_in;
@@ -414,6 +415,7 @@ const ckpt_tape_op ckpt_tape_op_linear_loss = {.name = "linear_loss",
                                                .max_in = 2,
                                                .min_parameters = 1,
                                                .max_parameters = 1,
+                                               .sets_parameters = 1,
                                                .stored_parameters = 1,
                                                .shapes = loss_shapes,
                                                .keeps = loss_keeps,

@@ -54,7 +54,7 @@ static ckpt_status add_tensor(ckpt_torch_graph *g, ckpt_torch_tensor *tensor, ck
   CKPT_TRY(ckpt_index_add(index, name->text, strlen(name->text), tensor->dtype, tensor->rank, shape, name->role,
                           &extent, 1, &tensor->number, err));
   ckpt_tensor *added = &index->tensors[tensor->number];
-  if (is_strided) added->record->extent_form = CKPT_EXTENT_STRIDED;
+  if (is_strided) added->details->extent_form = CKPT_EXTENT_STRIDED;
   if (!tensor->is_literal && g->storages[tensor->storage].n_tensors > 1)
     added->storage = g->first_storage + tensor->storage + 1;
   for (uint32_t i = name->next; i != UINT32_MAX; i = g->names[i].next)

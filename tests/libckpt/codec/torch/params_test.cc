@@ -40,7 +40,7 @@ class TorchParams : public testing::Test {
       EXPECT_EQ(ckpt_index_add(to_, written.data(), written.size(), CKPT_U8, 1, &shape, CKPT_ROLE_OTHER, nullptr, 0,
                                &other, &err_),
                 CKPT_OK);
-      to_->tensors[other].record->like = number + 1;
+      to_->tensors[other].details->like = number + 1;
     }
     return ckpt_object_tensor(Arena(), number);
   }
