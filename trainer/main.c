@@ -9,12 +9,12 @@
 
 enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_USAGE = 2, EXIT_STOPPED = 3 };
 
-static volatile sig_atomic_t stop_asked;
+static volatile sig_atomic_t stop_asked; /* which any rank may see */
 
 /* Saves and stops at the end of the step; a second SIGINT ends at once. */
 static void on_signal(int number) {
-  if (number == SIGINT && stop_asked != 0) _exit(128 + SIGINT);
-  stop_asked = 1;
+  const bool is_asked = __atomic_exchange_n(&stop_asked, 1, __ATOMIC_RELAXED) != 0;
+  if (number == SIGINT && is_asked) _exit(128 + SIGINT);
 }
 
 static void catch_signals(void) {

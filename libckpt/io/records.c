@@ -67,7 +67,6 @@ static void sort_rows(ckpt_records *records) {
 
 bool ckpt_source_find_record(ckpt_source *source, uint32_t file, uint64_t offset, ckpt_stored_record *out) {
   ckpt_records *records = ckpt_source_records(source);
-  if (records->n == 0) return false;
   pthread_mutex_lock(&records->mutex);
   sort_rows(records);
   uint32_t low = 0; /* rows that begin at this byte or before */

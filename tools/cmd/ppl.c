@@ -41,7 +41,7 @@ typedef struct job {
   ckpt_input input, reference_input;
   side candidate, reference;
   bool has_reference;
-  uint32_t ctx;
+  uint32_t ctx, n_windows;
   int32_t *ids; /* of the text, as the candidate's tokenizer has it */
   size_t n_ids;
   char **texts; /* owned, each of them too */
@@ -237,11 +237,32 @@ static ckpt_status check_ids(const job *j, const side *s, ckpt_error *err) {
   return CKPT_OK;
 }
 
-/* Tokenizers and vocabularies, before any weight is read. */
+static bool show_progress(void *arg, uint32_t n_done, uint32_t n_windows, double nll) {
+  job *j = arg;
+  char what[64];
+  (void)snprintf(what, sizeof what, "ppl %.4f", exp(nll));
+  ckpt_meter_step(&j->run->meter, n_done, n_windows, what);
+  return ckpt_job_signal() == 0;
+}
+
+static ckpt_perplexity_options options_of(job *j) {
+  const bool is_hf = strcmp(ckpt_args_text(j->args, "scoring", "llama"), "hf") == 0;
+  return (ckpt_perplexity_options){.scoring = is_hf ? CKPT_SCORING_HF : CKPT_SCORING_LLAMA,
+                                   .ctx = j->ctx,
+                                   .stride = (uint32_t)ckpt_args_size(j->args, "stride", 0),
+                                   .n_chunks = (uint32_t)ckpt_args_size(j->args, "chunks", 0),
+                                   .bos = is_hf ? -1 : bos_of(j),
+                                   .progress = show_progress,
+                                   .progress_arg = j};
+}
+
+/* Tokenizers, windows and vocabularies, before any weight is read. */
 static ckpt_status prepare(job *j, ckpt_error *err) {
   CKPT_TRY(ckpt_fail_at(open_tokenizer(&j->candidate, err), err, j->candidate.index->path, NULL));
   CKPT_TRY(encode(&j->ids, &j->n_ids, j, &j->candidate, CKPT_TEXT_SPECIAL, err));
   CKPT_TRY(check_ids(j, &j->candidate, err));
+  const ckpt_perplexity_options options = options_of(j);
+  CKPT_TRY(ckpt_perplexity_plan(&j->n_windows, j->n_ids, &options, err));
   if (!j->has_reference) return CKPT_OK;
   CKPT_TRY(ckpt_fail_at(open_tokenizer(&j->reference, err), err, j->reference.index->path, NULL));
   CKPT_TRY(compare_ids(j, err));
@@ -251,27 +272,10 @@ static ckpt_status prepare(job *j, ckpt_error *err) {
                    j->candidate.index->path, j->candidate.vocabulary);
 }
 
-static bool show_progress(void *arg, uint32_t n_done, uint32_t n_windows, double nll) {
-  job *j = arg;
-  char what[64];
-  (void)snprintf(what, sizeof what, "ppl %.4f", exp(nll));
-  ckpt_meter_step(&j->run->meter, n_done, n_windows, what);
-  return ckpt_job_signal() == 0;
-}
-
 static ckpt_status evaluate(job *j, ckpt_error *err) {
-  const ckpt_args *args = j->args;
-  const bool is_hf = strcmp(ckpt_args_text(args, "scoring", "llama"), "hf") == 0;
-  CKPT_TRY(prepare(j, err));
+  const ckpt_perplexity_options options = options_of(j);
   CKPT_TRY(open_side(j, &j->candidate, err));
   if (j->has_reference) CKPT_TRY(open_side(j, &j->reference, err));
-  const ckpt_perplexity_options options = {.scoring = is_hf ? CKPT_SCORING_HF : CKPT_SCORING_LLAMA,
-                                           .ctx = j->ctx,
-                                           .stride = (uint32_t)ckpt_args_size(args, "stride", 0),
-                                           .n_chunks = (uint32_t)ckpt_args_size(args, "chunks", 0),
-                                           .bos = is_hf ? -1 : bos_of(j),
-                                           .progress = show_progress,
-                                           .progress_arg = j};
   const double started = j->run->meter.now();
   j->run->meter.started = started; /* the text's own time is what is left of it judged by */
   CKPT_TRY(ckpt_perplexity_run(&j->result, j->candidate.runner.executor, j->reference.runner.executor,
@@ -358,6 +362,7 @@ static void print_json(const job *j) {
 
 static void print_memory(const job *j, const ckpt_executor_memory memory[2]) {
   const side *const sides[] = {&j->candidate, &j->reference};
+  printf("%" PRIu32 " window%s of %" PRIu32 " tokens\n", j->n_windows, ckpt_plural(j->n_windows), j->ctx);
   for (size_t i = 0; i < 1 + (size_t)j->has_reference; i++)
     printf("%s: parameters %" PRIu64 ", activations %" PRIu64 ", states %" PRIu64 ", products %" PRIu64 " bytes\n",
            sides[i]->index->path, memory[i].parameters, memory[i].arena, memory[i].state, memory[i].products);
@@ -369,6 +374,7 @@ static void emit_memory(const job *j, const ckpt_executor_memory memory[2]) {
   ckpt_emit_begin(&json, stdout);
   ckpt_emit_object(&json, NULL);
   ckpt_emit_text(&json, "status", "ok");
+  ckpt_emit_u64(&json, "n_windows", j->n_windows);
   ckpt_emit_array(&json, "models");
   for (size_t i = 0; i < 1 + (size_t)j->has_reference; i++) {
     ckpt_emit_object(&json, NULL);
@@ -448,6 +454,7 @@ static ckpt_status run_all(job *j, ckpt_args *args, ckpt_error *err) {
   }
   CKPT_TRY(read_texts(j, args, err));
   CKPT_TRY(choose_ctx(j, err));
+  CKPT_TRY(prepare(j, err));
   if (ckpt_args_has(args, "plan")) return print_plan(j, err);
   ckpt_job run;
   ckpt_job_begin(&run, args);
@@ -506,7 +513,7 @@ const ckpt_verb ckpt_verb_ppl = {
         "\"ppl_ratio_stderr\",\"kl_mean\",\"kl_stderr\",\"kl_median\",\"kl_p99\",\"kl_max\",\"top1\",\"device\","
         "\"tokens_per_second\",\"gates\":[{\"name\",\"limit\",\"value\",\"passed\",\"inconclusive\"}],\"why\","
         "\"notes\":[]}; those of a reference only with --against, why only where nothing passes; --plan: "
-        "{\"status\",\"models\":["
+        "{\"status\",\"n_windows\",\"models\":["
         "{\"path\",\"parameter_bytes\",\"activation_bytes\",\"state_bytes\",\"product_bytes\"}],\"notes\":[]}",
     .sets = CKPT_SET_RUN | CKPT_SET_INPUT,
     .min_inputs = 1,

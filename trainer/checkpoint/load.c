@@ -128,9 +128,7 @@ ckpt_status ckpt_state_check(const ckpt_index *index, const ckpt_model *model, c
 
 /* A rank keeps only its own rows, which may be a part of a record, or of none. Each rank therefore reads all of the
  * moments of its share of the parameters, and compares their records with the checksums. */
-static bool compares(const ckpt_sharded *s, uint32_t moment) {
-  return moment / 2 % s->collective->size == s->collective->rank;
-}
+static bool compares(const ckpt_sharded *s, uint32_t moment) { return moment / 2 % s->group->size == s->group->rank; }
 
 static ckpt_status new_checks(moments *m, const ckpt_sharded *s, ckpt_error *err) {
   const uint32_t n = 2 * s->model->n_parameters;

@@ -43,11 +43,11 @@ static uint32_t stride_of(const ckpt_perplexity_options *options) {
 }
 
 /* Windows that score something: where they do not overlap, a last one of one token scores nothing. */
-static uint64_t count_windows(const run *r) {
-  const uint64_t ctx = r->options->ctx, stride = stride_of(r->options);
-  if (r->options->scoring == CKPT_SCORING_LLAMA) return r->n / ctx;
-  if (r->n <= ctx) return 1;
-  const uint64_t n_more = r->n - ctx, n_last = n_more % stride;
+static uint64_t count_windows(size_t n, const ckpt_perplexity_options *options) {
+  const uint64_t ctx = options->ctx, stride = stride_of(options);
+  if (options->scoring == CKPT_SCORING_LLAMA) return n / ctx;
+  if (n <= ctx) return 1;
+  const uint64_t n_more = n - ctx, n_last = n_more % stride;
   return 1 + n_more / stride + (n_last > (stride == ctx ? 1 : 0) ? 1 : 0);
 }
 
@@ -232,8 +232,8 @@ static void sum_up(ckpt_perplexity *out, run *r) {
   out->kl_max = r->scores[r->n_scores - 1].kl;
 }
 
-static ckpt_status check(const run *r, ckpt_error *err) {
-  const ckpt_perplexity_options *options = r->options;
+ckpt_status ckpt_perplexity_plan(uint32_t *n_windows, size_t n, const ckpt_perplexity_options *options,
+                                 ckpt_error *err) {
   const uint32_t least = options->scoring == CKPT_SCORING_LLAMA ? 3 : 2;
   if (options->ctx < least)
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "windows of %" PRIu32 " token%s score nothing (at least %u)",
@@ -241,13 +241,17 @@ static ckpt_status check(const run *r, ckpt_error *err) {
   if (stride_of(options) > options->ctx)
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "a stride of %" PRIu32 " leaves tokens out of windows of %" PRIu32,
                      options->stride, options->ctx);
-  if (options->scoring == CKPT_SCORING_LLAMA && r->n < 2 * (size_t)options->ctx)
+  if (options->scoring == CKPT_SCORING_LLAMA && n < 2 * (size_t)options->ctx)
     return ckpt_fail(err, CKPT_ENOTFOUND, NULL, NULL,
-                     "the text has %zu token%s, two windows of %" PRIu32 " need %" PRIu64, r->n, r->n == 1 ? "" : "s",
+                     "the text has %zu token%s, two windows of %" PRIu32 " need %" PRIu64, n, n == 1 ? "" : "s",
                      options->ctx, 2 * (uint64_t)options->ctx);
-  if (r->n < 2)
-    return ckpt_fail(err, CKPT_ENOTFOUND, NULL, NULL, "the text has %zu token%s, at least 2 are needed", r->n,
-                     r->n == 1 ? "" : "s");
+  if (n < 2)
+    return ckpt_fail(err, CKPT_ENOTFOUND, NULL, NULL, "the text has %zu token%s, at least 2 are needed", n,
+                     n == 1 ? "" : "s");
+  const uint64_t n_all = count_windows(n, options);
+  if (n_all > UINT32_MAX)
+    return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "%" PRIu64 " windows (at most %u)", n_all, UINT32_MAX);
+  *n_windows = options->n_chunks != 0 && options->n_chunks < n_all ? options->n_chunks : (uint32_t)n_all;
   return CKPT_OK;
 }
 
@@ -279,12 +283,7 @@ ckpt_status ckpt_perplexity_run(ckpt_perplexity *out, ckpt_executor *candidate, 
                                 const ckpt_perplexity_options *options, ckpt_error *err) {
   run r = {
       .options = options, .candidate = candidate, .reference = reference, .vocabulary = vocabulary, .ids = ids, .n = n};
-  CKPT_TRY(check(&r, err));
-  const uint64_t n_windows = count_windows(&r);
-  if (n_windows > UINT32_MAX)
-    return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "%" PRIu64 " windows (at most %u)", n_windows, UINT32_MAX);
-  r.n_windows = (uint32_t)n_windows;
-  if (options->n_chunks != 0 && options->n_chunks < r.n_windows) r.n_windows = options->n_chunks;
+  CKPT_TRY(ckpt_perplexity_plan(&r.n_windows, n, options, err));
   ckpt_status status = allocate(&r) ? run_windows(&r, err) : ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
   if (status == CKPT_OK) sum_up(out, &r);
   release(&r);

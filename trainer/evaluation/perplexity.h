@@ -36,9 +36,13 @@ typedef struct ckpt_perplexity {
   double top1, top1_stderr;                             /* share of tokens whose most probable one is the same */
 } ckpt_perplexity;
 
+/* How many windows n tokens are cut into. EINVAL: ctx below 2 (llama: 3), a stride past ctx; ENOTFOUND: fewer tokens
+ * than two windows (hf: than 2), with both numbers; ELIMIT. */
+ckpt_status ckpt_perplexity_plan(uint32_t *n_windows, size_t n, const ckpt_perplexity_options *options,
+                                 ckpt_error *err);
+
 /* Runs ids[0, n) through the candidate, and through the reference where there is one (NULL: none), whose vocabulary is
- * as large. EINVAL: ctx below 2 (llama: 3) or past a plan, a stride past ctx; ENOTFOUND: fewer tokens than two windows
- * (hf: than 2), with both numbers; ECANCELED; and as ckpt_executor_forward. */
+ * as large. ENOMEM, ECANCELED; and as ckpt_perplexity_plan and ckpt_executor_forward. */
 ckpt_status ckpt_perplexity_run(ckpt_perplexity *out, ckpt_executor *candidate, ckpt_executor *reference,
                                 uint64_t vocabulary, const int32_t *ids, size_t n,
                                 const ckpt_perplexity_options *options, ckpt_error *err);

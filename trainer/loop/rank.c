@@ -105,7 +105,7 @@ static ckpt_status begin(ckpt_rank *r, ckpt_error *err) {
   CKPT_TRY_ALLOC(r->batches, err);
   CKPT_TRY(ckpt_device_choose(&r->device, job->options->is_on_cuda ? "cuda" : "cpu", job->n_threads, err));
   const ckpt_sharded_options options = {.model = job->trained,
-                                        .collective = r->groups.shards,
+                                        .group = r->groups.shards,
                                         .background = r->groups.background,
                                         .replicas = r->groups.replicas,
                                         .device = r->device,

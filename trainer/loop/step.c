@@ -106,7 +106,8 @@ ckpt_status ckpt_rank_step(ckpt_rank *r, uint64_t step, ckpt_step_result *result
   const ckpt_job *job = r->job;
   const double begin = ckpt_seconds(), comm = ckpt_rank_groups_seconds(&r->groups);
   const uint64_t n = ckpt_order_accumulated(&job->order, step);
-  double counts[3] = {0, 0, job->options->stop != NULL && *job->options->stop != 0};
+  const volatile sig_atomic_t *stop = job->options->stop;
+  double counts[3] = {0, 0, stop != NULL && __atomic_load_n(stop, __ATOMIC_RELAXED) != 0};
   CKPT_TRY(load_batches(r, step, n, err));
   for (uint64_t i = 0; i < n; i++) {
     counts[0] += (double)r->batches[i].n_targets;

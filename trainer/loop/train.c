@@ -7,6 +7,7 @@
 #include "libckpt/base/error.h"
 #include "libckpt/base/text.h"
 #include "trainer/loop/job.h"
+#include "trainer/parallel/axis_threads.h"
 
 static void *run_rank(void *arg) {
   ckpt_rank_run(arg);
@@ -51,13 +52,38 @@ static ckpt_status first_failure(const ckpt_rank *ranks, uint32_t n, ckpt_error 
                    failed->groups.all->rank, failed->error.message);
 }
 
+/* ---- groups ------------------------------------------------------------------------------------------------------ */
+
+enum { ALL, SHARDS, BACKGROUND, REPLICAS, N_GROUPS };
+
+static ckpt_status new_groups(ckpt_axis_threads **out, const ckpt_job *job, ckpt_error *err) {
+  static const ckpt_axis_set sets[N_GROUPS] = {
+      [ALL] = {"all ranks", (1U << CKPT_N_MESH_AXES) - 1},
+      [SHARDS] = {"dp_shard", 1U << CKPT_MESH_DP_SHARD},
+      [BACKGROUND] = {"dp_shard beside", 1U << CKPT_MESH_DP_SHARD},
+      [REPLICAS] = {"dp_replicate", 1U << CKPT_MESH_DP_REPLICATE},
+  };
+  const uint32_t n_shards = ckpt_job_shards(job);
+  const ckpt_mesh mesh = {{job->options->n_ranks / n_shards, n_shards, 1, 1}};
+  return ckpt_axis_threads_new(out, &mesh, sets, N_GROUPS, 0, err);
+}
+
+static ckpt_rank_groups groups_of(ckpt_axis_threads *groups, uint32_t rank) {
+  return (ckpt_rank_groups){.all = ckpt_axis_threads_group(groups, rank, ALL),
+                            .shards = ckpt_axis_threads_group(groups, rank, SHARDS),
+                            .background = ckpt_axis_threads_group(groups, rank, BACKGROUND),
+                            .replicas = ckpt_axis_threads_group(groups, rank, REPLICAS)};
+}
+
+/* ---- a run ------------------------------------------------------------------------------------------------------- */
+
 /* Runs all ranks, the first on this thread. */
-static ckpt_status run_ranks(ckpt_job *job, ckpt_rank *ranks, ckpt_thread_groups *groups, ckpt_error *err) {
+static ckpt_status run_ranks(ckpt_job *job, ckpt_rank *ranks, ckpt_axis_threads *groups, ckpt_error *err) {
   const uint32_t n = job->options->n_ranks;
   pthread_t *threads = calloc(n, sizeof *threads);
   CKPT_TRY_ALLOC(threads, err);
   uint32_t n_started = 1;
-  for (uint32_t i = 0; i < n; i++) ranks[i] = (ckpt_rank){.job = job, .groups = ckpt_thread_groups_at(groups, i)};
+  for (uint32_t i = 0; i < n; i++) ranks[i] = (ckpt_rank){.job = job, .groups = groups_of(groups, i)};
   while (n_started < n && pthread_create(&threads[n_started], NULL, run_rank, &ranks[n_started]) == 0) n_started++;
   ckpt_status status = CKPT_OK;
   if (n_started < n) {
@@ -91,7 +117,7 @@ static bool is_broken_checkpoint(const ckpt_job *job, const ckpt_rank *ranks, ck
 static ckpt_status train_from(const ckpt_train_options *options, uint64_t *below, ckpt_outcome *outcome,
                               ckpt_error *err) {
   ckpt_job job = {.below = *below};
-  ckpt_thread_groups *groups = NULL;
+  ckpt_axis_threads *groups = NULL;
   ckpt_rank *ranks = NULL;
   *below = 0;
   ckpt_status status = ckpt_job_open(&job, options, err);
@@ -99,10 +125,7 @@ static ckpt_status train_from(const ckpt_train_options *options, uint64_t *below
     status = ckpt_job_plan(&job, err);
     goto done;
   }
-  if (status == CKPT_OK) {
-    const uint32_t n_shards = ckpt_job_shards(&job);
-    status = ckpt_thread_groups_new(&groups, n_shards, options->n_ranks / n_shards, err);
-  }
+  if (status == CKPT_OK) status = new_groups(&groups, &job, err);
   if (status != CKPT_OK) goto done;
   ranks = calloc(options->n_ranks, sizeof *ranks);
   status =
@@ -116,7 +139,7 @@ static ckpt_status train_from(const ckpt_train_options *options, uint64_t *below
   }
   if (ranks != NULL) free_ranks(ranks, options->n_ranks, job.order.accumulation);
 done:
-  ckpt_thread_groups_free(groups);
+  ckpt_axis_threads_free(groups);
   ckpt_job_close(&job);
   return status;
 }

@@ -83,9 +83,9 @@ typedef struct ckpt_token_batch {
   double
       label_smoothing;  /* share of the mean over the vocabulary in each log p, as transformers' LabelSmoother has it */
   uint64_t dropout_key; /* of the step: what dropout draws under while training */
-  bool begins_gradients; /* training sets gradients, whatever they held; else it adds to them. Of a batch with rows */
-  uint32_t first_row;    /* row 0's place in the epoch: a row draws the same in any batch and rank */
-  float *logits;         /* out: n_rows * length * vocabulary, or NULL: none are kept */
+  bool begins_gradients;    /* training sets gradients, whatever they held; else it adds. Needs a row */
+  uint32_t first_row;       /* row 0's place in the epoch: a row draws the same in any batch and rank */
+  float *logits;            /* out: n_rows * length * vocabulary, or NULL: none are kept */
   float *log_probabilities; /* out: n_rows * length, log p of each target, 0 where there is none; or NULL */
 } ckpt_token_batch;
 

@@ -2,6 +2,7 @@
  *
  * Source: the forward of these classes in transformers, and what their configurations read, of versions 4 and 5:
  * rope_theta and rope_scaling, or rope_parameters; head_dim; attention_bias and mlp_bias; sliding_window. */
+#include <float.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -50,6 +51,34 @@ static ckpt_status read_rope_factors(llama *l, ckpt_error *err) {
                         (int64_t)l->model->max_positions, &l->rope.original_positions, err);
 }
 
+/* longrope where it is one: factors of short texts are those of long ones, and attention stays as it is. So a GGUF
+ * file's rope_freqs.weight is read. */
+static ckpt_status read_longrope(llama *l, ckpt_error *err) {
+  static const char *const names[] = {"short_factor", "long_factor"};
+  const size_t n = (size_t)l->head_width / 2;
+  float *lists[] = {ckpt_arena_array(&l->model->arena, n, sizeof(float)),
+                    ckpt_arena_array(&l->model->arena, n, sizeof(float))};
+  char key[64], item[96];
+  double value;
+  CKPT_TRY(ckpt_model_number(l->config, rope_key(l, "attention_factor", key), 0, 1e9, 0, &value, err));
+  bool is_one = value == 1;
+  for (size_t k = 0; k < 2; k++) {
+    CKPT_TRY_ALLOC(lists[k], err);
+    is_one = is_one && ckpt_config_count(l->config, rope_key(l, names[k], key)) == n;
+    for (size_t i = 0; i < n && is_one; i++) {
+      (void)snprintf(item, sizeof item, "%s.%zu", key, i);
+      CKPT_TRY(ckpt_model_number(l->config, item, FLT_MIN, FLT_MAX, 1, &value, err));
+      lists[k][i] = (float)value;
+    }
+  }
+  l->rope.factors = lists[1];
+  if (is_one && memcmp(lists[0], lists[1], n * sizeof(float)) == 0) return CKPT_OK;
+  return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL,
+                   "rope of type 'longrope' cannot be run yet but with attention_factor 1, and %zu factors in "
+                   "short_factor that are those of long_factor",
+                   n);
+}
+
 static ckpt_status check_object(const ckpt_config *config, const char *key, ckpt_error *err) {
   char shown[128];
   if (!ckpt_config_has(config, key) || ckpt_config_kind_of(config, key) == CKPT_CONFIG_OBJECT) return CKPT_OK;
@@ -72,6 +101,8 @@ static ckpt_status read_rope(llama *l, ckpt_error *err) {
     l->rope.kind = CKPT_ROPE_LINEAR;
   else if (strcmp(type, "llama3") == 0)
     l->rope.kind = CKPT_ROPE_LLAMA3;
+  else if (strcmp(type, "longrope") == 0)
+    l->rope.kind = CKPT_ROPE_LONG;
   else if (strcmp(type, "default") != 0)
     return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL,
                      "rope of type '%.64s' cannot be run yet (default, linear, llama3)", type);
@@ -81,6 +112,7 @@ static ckpt_status read_rope(llama *l, ckpt_error *err) {
     return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "%s %g: part of a head cannot be rotated yet", key, part);
   CKPT_TRY(ckpt_model_number(l->config, "rope_theta", 1, 1e15, 10000, &l->rope.theta, err));
   CKPT_TRY(ckpt_model_number(l->config, rope_key(l, "rope_theta", key), 1, 1e15, l->rope.theta, &l->rope.theta, err));
+  if (l->rope.kind == CKPT_ROPE_LONG) return read_longrope(l, err);
   return l->rope.kind == CKPT_ROPE_DEFAULT ? CKPT_OK : read_rope_factors(l, err);
 }
 

@@ -57,7 +57,8 @@ static ckpt_status make_origin(pass *p, uint32_t number, const cut *c, uint64_t 
   const uint64_t each = o->rows == 0 ? 0 : (o->rows - 1) / n_dp + 1;
   o->first_row = each * dp < o->rows ? each * dp : o->rows;
   o->n_rows = o->rows - o->first_row < each ? o->rows - o->first_row : each;
-  o->sum_axes = p->out->mesh.at[CKPT_MESH_CP] > 1 ? 1U << CKPT_MESH_CP : 0;
+  for (uint32_t i = 0; i < CKPT_N_MESH_AXES; i++)
+    if ((i == CKPT_MESH_DP_REPLICATE || i == CKPT_MESH_CP) && p->out->mesh.at[i] > 1) o->sum_axes |= 1U << i;
   return CKPT_OK;
 }
 

@@ -8,10 +8,10 @@
  *   gather       <-> scatter_sum    parts become whole along tokens (cp), or a parameter's rows (dp_shard)
  *   all_to_all   <-> all_to_all
  *
- * Tokens are cut by the batch: rows over dp_shard, positions over cp. A parameter's shard is its part over tp, of which
- * dp_shard has rows as torch.chunk cuts them; it is gathered before its first use, and its gradient is summed into the
- * shard. Gradients are sums over the axes of `sum_axes` still to be taken. What cannot be cut is refused with its
- * numbers.
+ * Tokens are cut by the batch: rows over dp_replicate and dp_shard, positions over cp. A parameter's shard is its part
+ * over tp, of which dp_shard has rows as torch.chunk cuts them; it is gathered before its first use, and its gradient
+ * is summed into the shard. Gradients are sums over the axes of `sum_axes` still to be taken. What cannot be cut is
+ * refused with its numbers.
  */
 #ifndef CKPT_TRAINER_MODEL_SHARD_H
 #define CKPT_TRAINER_MODEL_SHARD_H

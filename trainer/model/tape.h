@@ -59,12 +59,13 @@ typedef enum ckpt_tape_input {
 } ckpt_tape_input;
 
 /* How rotary frequencies are made; see llama.c. */
-typedef enum ckpt_rope_kind { CKPT_ROPE_DEFAULT, CKPT_ROPE_LINEAR, CKPT_ROPE_LLAMA3 } ckpt_rope_kind;
+typedef enum ckpt_rope_kind { CKPT_ROPE_DEFAULT, CKPT_ROPE_LINEAR, CKPT_ROPE_LLAMA3, CKPT_ROPE_LONG } ckpt_rope_kind;
 
 typedef struct ckpt_rope {
   ckpt_rope_kind kind;
   double theta, factor, low_frequency_factor, high_frequency_factor;
   uint64_t original_positions;
+  const float *factors; /* LONG: of each frequency, in the model's arena */
 } ckpt_rope;
 
 /* What an operation needs to know beside its values; each row of tape_ops.def says which fields it reads. */

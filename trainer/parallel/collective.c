@@ -1,63 +1,53 @@
 /* collective.c - see collective.h. */
 #include "trainer/parallel/collective.h"
 
-#include <time.h>
+#include <string.h>
 
-#include "libckpt/base/error.h"
-
-double ckpt_seconds(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+ckpt_status ckpt_collective_sum(ckpt_axis_group *group, double *values, size_t n, ckpt_error *err) {
+  return ckpt_axis_run(group, &(ckpt_axis_call){.kind = CKPT_ALL_REDUCE, .dtype = CKPT_F64, .dst = values, .n = n},
+                       err);
 }
 
-/* One operation, timed. */
-#define TIMED(c, call)                       \
-  do {                                       \
-    if ((c)->size == 1) return CKPT_OK;      \
-    const double begin_ = ckpt_seconds();    \
-    const ckpt_status status_ = (call);      \
-    (c)->seconds += ckpt_seconds() - begin_; \
-    return status_;                          \
-  } while (0)
-
-ckpt_status ckpt_collective_barrier(ckpt_collective *c, ckpt_error *err) { TIMED(c, c->ops->barrier(c, err)); }
-
-ckpt_status ckpt_collective_sum(ckpt_collective *c, double *values, size_t n, ckpt_error *err) {
-  TIMED(c, c->ops->sum_doubles(c, values, n, err));
+ckpt_status ckpt_collective_barrier(ckpt_axis_group *group, ckpt_error *err) {
+  double nothing = 0;
+  return ckpt_collective_sum(group, &nothing, 1, err);
 }
 
-ckpt_status ckpt_collective_reduce_scatter(ckpt_collective *c, float *data, const ckpt_ranges *owned, ckpt_error *err) {
-  TIMED(c, c->ops->reduce_scatter(c, data, owned, err));
+static ckpt_status over_ranges(ckpt_axis_group *group, ckpt_axis_kind_of_call kind, float *data,
+                               const ckpt_range *ranges, uint32_t n_ranges, void *stream, ckpt_error *err) {
+  const ckpt_axis_call call = {
+      .kind = kind, .dtype = CKPT_F32, .dst = data, .ranges = ranges, .n_ranges = n_ranges, .stream = stream};
+  return ckpt_axis_run(group, &call, err);
 }
 
-ckpt_status ckpt_collective_all_gather(ckpt_collective *c, float *data, const ckpt_ranges *owned, ckpt_error *err) {
-  TIMED(c, c->ops->all_gather(c, data, owned, err));
+ckpt_status ckpt_collective_reduce_scatter(ckpt_axis_group *group, float *data, const ckpt_range *ranges,
+                                           uint32_t n_ranges, void *stream, ckpt_error *err) {
+  return over_ranges(group, CKPT_REDUCE_SCATTER, data, ranges, n_ranges, stream, err);
 }
 
-ckpt_status ckpt_collective_gather_bytes(ckpt_collective *c, const void *src, void *dst, size_t n_bytes,
-                                         ckpt_error *err) {
-  const double begin = ckpt_seconds();
-  const ckpt_status status = c->ops->gather_bytes(c, src, dst, n_bytes, err);
-  c->seconds += ckpt_seconds() - begin;
-  return status;
+ckpt_status ckpt_collective_all_gather(ckpt_axis_group *group, float *data, const ckpt_range *ranges, uint32_t n_ranges,
+                                       void *stream, ckpt_error *err) {
+  return over_ranges(group, CKPT_ALL_GATHER, data, ranges, n_ranges, stream, err);
 }
 
-void ckpt_collective_abort(ckpt_collective *c) { c->ops->abort(c); }
+static ckpt_status gather_bytes(void *ctx, const void *src, void *dst, size_t n_bytes, ckpt_error *err) {
+  ckpt_axis_group *group = ctx;
+  const ckpt_axis_call call = {.kind = CKPT_ALL_GATHER, .dtype = CKPT_U8, .dst = dst, .n = n_bytes};
+  if (n_bytes != 0) memcpy((char *)dst + group->rank * n_bytes, src, n_bytes);
+  return ckpt_axis_run(group, &call, err);
+}
+
+ckpt_group ckpt_collective_group(ckpt_axis_group *group) {
+  return (ckpt_group){.ctx = group, .rank = group->rank, .size = group->size, .all_gather = gather_bytes};
+}
+
+/* ---- of one rank ------------------------------------------------------------------------------------------------- */
 
 void ckpt_rank_groups_abort(const ckpt_rank_groups *g) {
-  ckpt_collective *const all[] = {g->all, g->shards, g->background, g->replicas};
-  for (size_t i = 0; i < sizeof all / sizeof *all; i++) ckpt_collective_abort(all[i]);
+  ckpt_axis_group *const all[] = {g->all, g->shards, g->background, g->replicas};
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) ckpt_axis_abort(all[i]);
 }
 
 double ckpt_rank_groups_seconds(const ckpt_rank_groups *g) {
   return g->all->seconds + g->shards->seconds + g->replicas->seconds;
-}
-
-static ckpt_status group_gather(void *ctx, const void *src, void *dst, size_t n_bytes, ckpt_error *err) {
-  return ckpt_collective_gather_bytes(ctx, src, dst, n_bytes, err);
-}
-
-ckpt_group ckpt_collective_group(ckpt_collective *c) {
-  return (ckpt_group){.ctx = c, .rank = c->rank, .size = c->size, .all_gather = group_gather};
 }

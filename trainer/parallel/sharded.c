@@ -53,24 +53,20 @@ static uint64_t count_blocks(const ckpt_shard_piece *piece) {
 
 static ckpt_status cut_all(ckpt_sharded *s, ckpt_error *err) {
   const ckpt_model *model = s->model;
-  const uint32_t n_ranks = s->collective->size, rank = s->collective->rank, n = model->n_parameters;
+  const uint32_t n_ranks = s->group->size, rank = s->group->rank, n = model->n_parameters;
   ckpt_shard_piece *shards = calloc(n, sizeof *shards);
   s->pieces = calloc(n, sizeof *s->pieces);
-  s->owned = calloc(n_ranks, sizeof *s->owned);
-  ckpt_range *ranges = calloc((size_t)n_ranks * n, sizeof *ranges);
-  if (s->owned != NULL) s->owned[0].ranges = ranges;
-  if (shards == NULL || s->pieces == NULL || s->owned == NULL || ranges == NULL) {
+  s->owned = calloc((size_t)n_ranks * n, sizeof *s->owned);
+  if (shards == NULL || s->pieces == NULL || s->owned == NULL) {
     free(shards);
     return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
   }
-  for (uint32_t r = 0; r < n_ranks; r++) {
-    s->owned[r] = (ckpt_ranges){.ranges = ranges + (size_t)r * n, .n = n};
+  for (uint32_t r = 0; r < n_ranks; r++)
     for (uint32_t i = 0; i < n; i++) {
       const ckpt_shard_piece shard = piece_of(&model->parameters[i], r, n_ranks);
-      ranges[(size_t)r * n + i] = (ckpt_range){shard.flat, shard.n};
+      s->owned[(size_t)r * n + i] = (ckpt_range){shard.flat, shard.n};
       if (r == rank) shards[i] = shard;
     }
-  }
   for (uint32_t i = 0; i < n; i++) {
     s->pieces[i] = s->stage == 0 ? piece_of(&model->parameters[i], 0, 1) : shards[i];
     s->pieces[i].local = s->n_local;
@@ -87,23 +83,16 @@ static ckpt_status cut_all(ckpt_sharded *s, ckpt_error *err) {
 static ckpt_status cut_sums(ckpt_sharded *s, ckpt_error *err) {
   const uint32_t n_replicas = s->replicas == NULL ? 1 : s->replicas->size, n = s->model->n_parameters;
   if (n_replicas == 1) return CKPT_OK;
-  s->summed_by = calloc(n_replicas, sizeof *s->summed_by);
-  ckpt_range *ranges = calloc((size_t)n_replicas * n + 1, sizeof *ranges);
-  if (s->summed_by != NULL) s->summed_by[0].ranges = ranges;
-  if (s->summed_by == NULL || ranges == NULL) {
-    if (s->summed_by == NULL) free(ranges);
-    return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
-  }
-  for (uint32_t r = 0; r < n_replicas; r++) {
-    s->summed_by[r] = (ckpt_ranges){.ranges = ranges + (size_t)r * n, .n = n};
+  s->summed_by = calloc((size_t)n_replicas * n + 1, sizeof *s->summed_by);
+  CKPT_TRY_ALLOC(s->summed_by, err);
+  for (uint32_t r = 0; r < n_replicas; r++)
     for (uint32_t i = 0; i < n; i++) {
       const ckpt_shard_piece *piece = &s->pieces[i];
       const uint64_t each = ckpt_shard_aligned((piece->n + n_replicas - 1) / n_replicas);
       const uint64_t first = each * r < piece->n ? each * r : piece->n;
-      ranges[(size_t)r * n + i] = (ckpt_range){(s->stage < 2 ? piece->flat : piece->local) + first,
-                                               piece->n - first < each ? piece->n - first : each};
+      s->summed_by[(size_t)r * n + i] = (ckpt_range){(s->stage < 2 ? piece->flat : piece->local) + first,
+                                                     piece->n - first < each ? piece->n - first : each};
     }
-  }
   return CKPT_OK;
 }
 
@@ -186,8 +175,8 @@ ckpt_status ckpt_sharded_to_device(const ckpt_sharded *s, ckpt_error *err) { ret
 
 static ckpt_status new_units(ckpt_sharded *s, const ckpt_sharded_options *o, ckpt_error *err) {
   const ckpt_units_options options = {.model = s->model,
-                                      .collective = o->overlaps ? o->background : o->collective,
-                                      .waiting = o->collective,
+                                      .group = o->overlaps ? o->background : o->group,
+                                      .waiting = o->group,
                                       .pieces = s->pieces,
                                       .owned = s->owned,
                                       .device = s->device,
@@ -202,10 +191,10 @@ ckpt_status ckpt_sharded_new(ckpt_sharded **out, const ckpt_sharded_options *opt
   ckpt_sharded *s = calloc(1, sizeof *s);
   CKPT_TRY_ALLOC(s, err);
   s->model = options->model;
-  s->collective = options->collective;
+  s->group = options->group;
   s->replicas = options->replicas;
   s->device = options->device;
-  s->stage = options->collective->size == 1 ? 0 : options->stage; /* one rank has everything */
+  s->stage = options->group->size == 1 ? 0 : options->stage; /* one rank has everything */
   s->has_units = s->stage >= 2 && options->by_layers;
   ckpt_status status = cut_all(s, err);
   if (status == CKPT_OK) status = cut_sums(s, err);
@@ -226,9 +215,7 @@ void ckpt_sharded_stop(ckpt_sharded *s) {
 void ckpt_sharded_free(ckpt_sharded *s) {
   if (s == NULL) return;
   ckpt_units_free(s->units);
-  if (s->owned != NULL) free((ckpt_range *)s->owned[0].ranges);
   free(s->owned);
-  if (s->summed_by != NULL) free((ckpt_range *)s->summed_by[0].ranges);
   free(s->summed_by);
   free(s->pieces);
   free(s->shards);
@@ -263,13 +250,20 @@ static void launch(const ckpt_sharded *s, ckpt_tape_kernel_id kernel, const void
   s->device->table->launch(s->device, kernel, args, n, grain);
 }
 
+static void *stream_of(const ckpt_sharded *s) { return s->device->table->stream(s->device); }
+
+/* Of a flat buffer of the device: all ranks get the shards of each. */
+static ckpt_status gather(const ckpt_sharded *s, float *flat, ckpt_error *err) {
+  return ckpt_collective_all_gather(s->group, flat, s->owned, s->model->n_parameters, stream_of(s), err);
+}
+
 /* Gradients of one replica: whole, or of the shards. */
 static ckpt_status reduce_shards(ckpt_sharded *s, bool is_last, ckpt_error *err) {
   if (s->units != NULL) return ckpt_units_end(s->units, err);
   if (s->stage < 2 && !is_last) return CKPT_OK;
   ckpt_sharded_clear(s); /* no batch had rows */
-  CKPT_TRY(ckpt_collective_reduce_scatter(s->collective, s->gradients, s->owned, err));
-  if (s->stage == 0) return ckpt_collective_all_gather(s->collective, s->gradients, s->owned, err);
+  CKPT_TRY(ckpt_collective_reduce_scatter(s->group, s->gradients, s->owned, s->model->n_parameters, stream_of(s), err));
+  if (s->stage == 0) return gather(s, s->gradients, err);
   if (s->stage == 1) return CKPT_OK;
   for (uint32_t i = 0; i < s->model->n_parameters; i++) {
     const ckpt_shard_piece *piece = &s->pieces[i];
@@ -284,8 +278,9 @@ ckpt_status ckpt_sharded_reduce(ckpt_sharded *s, bool is_last, ckpt_error *err) 
   CKPT_TRY(reduce_shards(s, is_last, err));
   if (!is_last || s->summed_by == NULL) return CKPT_OK;
   float *shards = s->summed == NULL ? s->gradients : s->summed;
-  CKPT_TRY(ckpt_collective_reduce_scatter(s->replicas, shards, s->summed_by, err));
-  return ckpt_collective_all_gather(s->replicas, shards, s->summed_by, err);
+  const uint32_t n = s->model->n_parameters;
+  CKPT_TRY(ckpt_collective_reduce_scatter(s->replicas, shards, s->summed_by, n, stream_of(s), err));
+  return ckpt_collective_all_gather(s->replicas, shards, s->summed_by, n, stream_of(s), err);
 }
 
 /* Of a shard: its blocks' sums are added in their order, by chunks. */
@@ -314,7 +309,7 @@ ckpt_status ckpt_sharded_norm(ckpt_sharded *s, double *norm, ckpt_error *err) {
   for (uint32_t i = 0; i < s->model->n_parameters; block += count_blocks(&s->shards[i++]))
     sum += square_sum_of(s->sums + block, count_blocks(&s->shards[i]));
   CKPT_TRY(s->device->table->synchronize(s->device, err));
-  CKPT_TRY(ckpt_collective_sum(s->collective, &sum, 1, err));
+  CKPT_TRY(ckpt_collective_sum(s->group, &sum, 1, err));
   *norm = sqrt(sum);
   return CKPT_OK;
 }
@@ -332,12 +327,12 @@ ckpt_status ckpt_sharded_update(ckpt_sharded *s, const ckpt_adamw *how, ckpt_err
   }
   CKPT_TRY(s->device->table->synchronize(s->device, err));
   if (s->stage == 0 || s->stage == 3) return CKPT_OK;
-  return ckpt_collective_all_gather(s->collective, s->weights, s->owned, err);
+  return gather(s, s->weights, err);
 }
 
 ckpt_status ckpt_sharded_gather(ckpt_sharded *s, ckpt_error *err) {
   if (s->units != NULL) return ckpt_units_begin(s->units, err);
-  return s->stage == 3 ? ckpt_collective_all_gather(s->collective, s->weights, s->owned, err) : CKPT_OK;
+  return s->stage == 3 ? gather(s, s->weights, err) : CKPT_OK;
 }
 
 ckpt_status ckpt_sharded_gather_saved(ckpt_sharded *s, ckpt_error *err) {
@@ -348,5 +343,6 @@ ckpt_status ckpt_sharded_whole_gradients(ckpt_sharded *s, float *out, ckpt_error
   if (s->summed == NULL) s->device->table->copy_out(s->device, out, s->gradients, s->model->n_flat * sizeof *out);
   for (uint32_t i = 0; s->summed != NULL && i < s->model->n_parameters; i++)
     memcpy(out + s->pieces[i].flat, s->summed + s->pieces[i].local, s->pieces[i].n * sizeof *out);
-  return s->stage == 0 ? CKPT_OK : ckpt_collective_all_gather(s->collective, out, s->owned, err);
+  if (s->stage == 0) return CKPT_OK;
+  return ckpt_collective_all_gather(s->group, out, s->owned, s->model->n_parameters, NULL, err);
 }

@@ -28,9 +28,9 @@ typedef struct ckpt_shard_piece {
 
 typedef struct ckpt_sharded {
   const ckpt_model *model;
-  ckpt_collective *collective; /* of those that hold the shards of one replica */
-  ckpt_collective *replicas;   /* of those that hold this rank's shard; NULL: there is one replica */
-  ckpt_device *device;         /* borrowed; the buffers are its memory, 64-byte aligned, owned */
+  ckpt_axis_group *group;    /* of those that hold the shards of one replica */
+  ckpt_axis_group *replicas; /* of those that hold this rank's shard; NULL: there is one replica */
+  ckpt_device *device;       /* borrowed; the buffers are its memory, 64-byte aligned, owned */
   uint32_t stage;
   bool has_units;
   bool begins;                 /* the flat gradients hold nothing that counts */
@@ -42,8 +42,8 @@ typedef struct ckpt_sharded {
   uint64_t n_local;
   ckpt_shard_piece *pieces; /* those of this rank, n_parameters */
   ckpt_shard_piece *shards; /* the same; in stage 0, the pieces of stage 1: what the norm is summed over */
-  ckpt_ranges *owned;       /* shards of every rank, whatever the stage; by parameter */
-  ckpt_ranges *summed_by;   /* of the own shards what each replica sums, where there are several; by parameter */
+  ckpt_range *owned;        /* shards of every rank, whatever the stage; n_parameters of each */
+  ckpt_range *summed_by;    /* of the own shards what each replica sums, where there are several; as many */
   double *device_sums;      /* of squares, by blocks of the shards; of the device */
   double *sums;             /* the same, of the host */
   uint64_t n_blocks;
@@ -66,8 +66,8 @@ void ckpt_sharded_plan(ckpt_sharded_memory *out, const ckpt_model *model, uint32
 
 typedef struct ckpt_sharded_options {
   const ckpt_model *model;
-  ckpt_collective *collective, *background; /* of one replica's ranks; the second of the thread beside */
-  ckpt_collective *replicas;                /* of the ranks with this rank's shard; NULL: it has no other */
+  ckpt_axis_group *group, *background; /* of one replica's ranks; the second of the thread beside */
+  ckpt_axis_group *replicas;           /* of the ranks with this rank's shard; NULL: it has no other */
   ckpt_device *device;
   uint32_t stage;
   bool by_layers; /* stages 2 and 3 hold a layer at a time; the model has a tape */

@@ -13,7 +13,7 @@ enum { N_SLOTS = 2, QUEUE = 16, NO_LAYER = -1 };
 typedef struct unit {
   uint32_t *parameters, n; /* numbers in the table */
   uint64_t n_elements;     /* of its buffer */
-  ckpt_ranges *owned;      /* of every rank, in its buffer */
+  ckpt_range *owned;       /* n of every rank, in its buffer */
 } unit;
 
 /* What the thread beside does: of a unit, in a buffer. */
@@ -69,14 +69,11 @@ uint64_t ckpt_units_bytes(const ckpt_model *model) {
 
 static ckpt_status fill_unit(ckpt_units *u, unit *at, int32_t layer, ckpt_error *err) {
   const ckpt_model *model = u->o.model;
-  const uint32_t n_ranks = u->o.collective->size;
+  const uint32_t n_ranks = u->o.group->size;
   for (uint32_t i = 0; i < model->n_parameters; i++) at->n += model->parameters[i].layer == layer;
   at->parameters = calloc(at->n + 1u, sizeof *at->parameters);
-  at->owned = calloc(n_ranks, sizeof *at->owned);
-  ckpt_range *ranges = calloc((size_t)n_ranks * at->n + 1, sizeof *ranges);
-  if (at->owned != NULL) at->owned[0].ranges = ranges;
-  if (at->parameters == NULL || at->owned == NULL || ranges == NULL)
-    return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  at->owned = calloc((size_t)n_ranks * at->n + 1, sizeof *at->owned);
+  if (at->parameters == NULL || at->owned == NULL) return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
   uint32_t n = 0;
   for (uint32_t i = 0; i < model->n_parameters; i++) {
     const ckpt_parameter *p = &model->parameters[i];
@@ -84,12 +81,11 @@ static ckpt_status fill_unit(ckpt_units *u, unit *at, int32_t layer, ckpt_error 
     u->offsets[i] = at->n_elements;
     at->n_elements += ckpt_shard_aligned(p->n_elements);
     for (uint32_t r = 0; r < n_ranks; r++) {
-      const ckpt_range whole = u->o.owned[r].ranges[i];
-      ranges[(size_t)r * at->n + n] = (ckpt_range){u->offsets[i] + whole.first - p->offset, whole.n};
+      const ckpt_range whole = u->o.owned[(size_t)r * model->n_parameters + i];
+      at->owned[(size_t)r * at->n + n] = (ckpt_range){u->offsets[i] + whole.first - p->offset, whole.n};
     }
     at->parameters[n++] = i;
   }
-  for (uint32_t r = 0; r < n_ranks; r++) at->owned[r] = (ckpt_ranges){ranges + (size_t)r * at->n, at->n};
   return CKPT_OK;
 }
 
@@ -117,11 +113,11 @@ static ckpt_status gather(const ckpt_units *u, const work *w, ckpt_error *err) {
     float *to = w->buffer + u->offsets[number] + (piece->flat - u->o.model->parameters[number].offset);
     if (piece->n != 0) memcpy(to, u->o.own + piece->local, piece->n * sizeof *to);
   }
-  return ckpt_collective_all_gather(u->o.collective, w->buffer, w->unit->owned, err);
+  return ckpt_collective_all_gather(u->o.group, w->buffer, w->unit->owned, w->unit->n, NULL, err);
 }
 
 static ckpt_status reduce(const ckpt_units *u, const work *w, ckpt_error *err) {
-  CKPT_TRY(ckpt_collective_reduce_scatter(u->o.collective, w->buffer, w->unit->owned, err));
+  CKPT_TRY(ckpt_collective_reduce_scatter(u->o.group, w->buffer, w->unit->owned, w->unit->n, NULL, err));
   for (uint32_t i = 0; i < w->unit->n; i++) {
     const uint32_t number = w->unit->parameters[i];
     const ckpt_shard_piece *piece = &u->o.pieces[number];
@@ -323,7 +319,6 @@ void ckpt_units_free(ckpt_units *u) {
   for (uint32_t i = 0; u->units != NULL && i <= u->n_layers; i++) {
     if (i == 0) release(u, u->root_weights, u->units[0].n_elements);
     if (i == 0) release(u, u->root_gradients, u->units[0].n_elements);
-    if (u->units[i].owned != NULL) free((ckpt_range *)u->units[i].owned[0].ranges);
     free(u->units[i].owned);
     free(u->units[i].parameters);
   }

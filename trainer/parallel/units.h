@@ -17,10 +17,10 @@ typedef struct ckpt_units ckpt_units;
 
 typedef struct ckpt_units_options {
   const ckpt_model *model;
-  ckpt_collective *collective;           /* of the thread beside; where nothing overlaps, the rank's own */
-  ckpt_collective *waiting;              /* whose seconds grow while the rank waits */
+  ckpt_axis_group *group;                /* of the thread beside; where nothing overlaps, the rank's own */
+  ckpt_axis_group *waiting;              /* whose seconds grow while the rank waits */
   const struct ckpt_shard_piece *pieces; /* of this rank */
-  const ckpt_ranges *owned;              /* shards of every rank in the flat order, by parameter */
+  const ckpt_range *owned;               /* shards of every rank in the flat order, n_parameters of each */
   ckpt_device *device;                   /* the CPU: whose memory the buffers are */
   float *whole;                          /* flat weights, which are not gathered; NULL: they are, from `own` */
   float *own, *summed;                   /* shards: weights, and what gradients are added to */

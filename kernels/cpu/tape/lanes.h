@@ -63,6 +63,7 @@ static inline f32x16 lanes_fma(f32x16 a, f32x16 b, f32x16 c) {
 }
 #endif
 
+/* Four f32 as one value, at any level. */
 typedef float f32x4 __attribute__((vector_size(16)));
 
 /* Four rows of four, x_stride apart, become four columns: rows of out, out_stride apart. */

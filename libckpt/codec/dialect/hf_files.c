@@ -194,7 +194,26 @@ static bool is_near(const float *a, const float *b, uint64_t n) {
   return true;
 }
 
-/* Llama 3.1's scaling is a tensor in GGUF: the numbers of those that give this tensor, or nothing and a loss. */
+/* Factors as longrope has them, for short texts and long ones alike. */
+static void put_factors(object *o, const float *factors, uint64_t n, double n_positions) {
+  enum { EACH = 20 }; /* characters */
+  char *list = ckpt_arena_array(o->arena, (size_t)n + 1, EACH);
+  size_t at = 0;
+  for (uint64_t i = 0; i < n && list != NULL; i++)
+    at += (size_t)ckpt_c_snprintf(list + at, EACH, "%s%.9g", i == 0 ? "" : ", ", (double)factors[i]);
+  const char *scaling = list == NULL ? NULL
+                                     : ckpt_arena_printf(o->arena,
+                                                         "{\"rope_type\": \"longrope\", \"factor\": 1.0, "
+                                                         "\"attention_factor\": 1.0, \"short_factor\": [%s], "
+                                                         "\"long_factor\": [%s], "
+                                                         "\"original_max_position_embeddings\": %.0f}",
+                                                         list, list, n_positions);
+  if (scaling == NULL) o->text = NULL;
+  if (scaling != NULL) put(o, "rope_scaling", scaling);
+}
+
+/* Llama 3.1's scaling is a tensor in GGUF: the numbers of those that give this tensor; of another one its own, or a
+ * loss where they cannot be. */
 static ckpt_status put_llama3(object *o, const ckpt_index *from, const ckpt_arch *arch, ckpt_losses *losses,
                               ckpt_error *err) {
   static const double contexts[] = {8192, 4096, 2048, 1024, 512, 256, 128, 64, 32, 16384, 32768};
@@ -215,8 +234,11 @@ static ckpt_status put_llama3(object *o, const ckpt_index *from, const ckpt_arch
   uint64_t n;
   CKPT_TRY(ckpt_read(from, tensor, NULL, CKPT_F32, stored, (size_t)tensor->n_bytes, err));
   double factor = 1;
-  for (uint64_t i = 0; i < tensor->n_elements; i++)
+  bool are_factors = true;
+  for (uint64_t i = 0; i < tensor->n_elements; i++) {
     if (stored[i] > factor) factor = stored[i];
+    are_factors = are_factors && stored[i] > 0 && isfinite(stored[i]);
+  }
   for (size_t i = 0; i < sizeof contexts / sizeof *contexts; i++) {
     char scaling[256], text[384];
     ckpt_config *config;
@@ -234,6 +256,10 @@ static ckpt_status put_llama3(object *o, const ckpt_index *from, const ckpt_arch
     CKPT_TRY(status);
     if (n != tensor->n_elements || !is_near(made, stored, n)) continue;
     put(o, "rope_scaling", scaling);
+    return CKPT_OK;
+  }
+  if (are_factors) {
+    put_factors(o, stored, tensor->n_elements, number_of(from, arch, "context_length", 0));
     return CKPT_OK;
   }
   return ckpt_losses_add(losses, err, "rope_freqs.weight (config.json has no numbers that give it)");

@@ -418,6 +418,38 @@ TEST(DialectConfig, FactorsAreFoundAgain) {
   EXPECT_NE(slurp(back + "/config.json").find("\"rope_type\": \"llama3\", \"factor\": 8"), std::string::npos);
 }
 
+// Factors that no numbers of Llama 3.1 give are those of longrope, where they can be.
+TEST(DialectConfig, OtherFactorsAreLongropes) {
+  Folder folder;
+  const std::string gguf = folder / "x.gguf", other = folder / "other.gguf", back = folder / "back";
+  const std::string list = "[1, 1.5, 1.10000002, 3, 2, 2.5, 7, 2.5]", long_too = ", \"long_factor\": " + list;
+  ASSERT_EQ(convert(kModels + "llama-scaled", gguf), "");
+  ckpt_error err = {};
+  IndexPointer index = open(gguf, &err);
+  const ckpt_tensor *tensor = ckpt_index_find(index.get(), "rope_freqs.weight");
+  ASSERT_NE(tensor, nullptr);
+  ASSERT_EQ(tensor->n_elements, 8U);
+  for (const float last : {2.5F, 0.F}) {
+    const float factors[] = {1, 1.5, 1.1F, 3, 2, 2.5, 7, last};
+    std::string changed = slurp(gguf);
+    memcpy(&changed[tensor->extents[0].offset], factors, sizeof factors);
+    spill(other, changed);
+    std::filesystem::remove_all(back);
+    ASSERT_EQ(convert(other, back), "");
+    const std::string config = slurp(back + "/config.json");
+    if (last == 0) {
+      EXPECT_EQ(config.find("rope_scaling"), std::string::npos);
+    } else {
+      EXPECT_NE(
+          config.find("\"rope_scaling\": {\"rope_type\": \"longrope\", \"factor\": 1.0, \"attention_factor\": 1.0, "
+                      "\"short_factor\": " +
+                      list + long_too + ", \"original_max_position_embeddings\": 128}"),
+          std::string::npos)
+          << config;
+    }
+  }
+}
+
 // The way back: a key that GGUF lacks is what llama.cpp takes then, where the class would take another.
 TEST(DialectConfig, WhatMetadataLacksIsLlamaCppsOwn) {
   const struct {

@@ -69,6 +69,8 @@ try ppl f32.gguf -f $text --ctx 64 --min-top1 90 --against $model
 try ppl f32.gguf -f $text --ctx 64 --chunks 3 --min-top1 90% --against $model
 try ppl f32.gguf -f $text --ctx 64 --chunks 1
 try ppl f32.gguf -f $text --ctx 64 --against $model --plan --json
+try ppl f32.gguf -f two.jsonl --ctx 8 --stride 5 --scoring hf --plan
+try ppl f32.gguf -f two.jsonl --plan
 try ppl f32.gguf -f nowhere.txt --plan
 printf '{"input_ids":[1,2],"attention_mask":[1,1]}\n' > seen.jsonl
 printf '{"input_ids":[1,2],"attention_mask":[0,1]}\n' > hidden.jsonl

@@ -99,16 +99,14 @@ const ckpt_unit_hooks *__wrap_ckpt_units_hooks(const ckpt_units *units) {
   return &failing_hooks;
 }
 
-extern "C" ckpt_status __real_ckpt_collective_reduce_scatter(ckpt_collective *c, float *data, const ckpt_ranges *owned,
-                                                             ckpt_error *err);
-extern "C" ckpt_status __wrap_ckpt_collective_reduce_scatter(ckpt_collective *c, float *data, const ckpt_ranges *owned,
-                                                             ckpt_error *err);
-ckpt_status __wrap_ckpt_collective_reduce_scatter(ckpt_collective *c, float *data, const ckpt_ranges *owned,
-                                                  ckpt_error *err) {
-  if (failing != kLeave) return __real_ckpt_collective_reduce_scatter(c, data, owned, err);
-  const uint32_t rank = c->rank;
+extern "C" decltype(ckpt_collective_reduce_scatter) __real_ckpt_collective_reduce_scatter;
+extern "C" decltype(ckpt_collective_reduce_scatter) __wrap_ckpt_collective_reduce_scatter;
+ckpt_status __wrap_ckpt_collective_reduce_scatter(ckpt_axis_group *group, float *data, const ckpt_range *ranges,
+                                                  uint32_t n_ranges, void *stream, ckpt_error *err) {
+  if (failing != kLeave) return __real_ckpt_collective_reduce_scatter(group, data, ranges, n_ranges, stream, err);
+  const uint32_t rank = group->rank;
   n_at_work[rank]++;
-  const ckpt_status status = __real_ckpt_collective_reduce_scatter(c, data, owned, err);
+  const ckpt_status status = __real_ckpt_collective_reduce_scatter(group, data, ranges, n_ranges, stream, err);
   if (rank == failing_rank) std::this_thread::sleep_for(std::chrono::milliseconds(50));
   n_at_work[rank]--;
   return status;
@@ -118,7 +116,7 @@ extern "C" void __real_ckpt_sharded_free(ckpt_sharded *sharded);
 extern "C" void __wrap_ckpt_sharded_free(ckpt_sharded *sharded);
 void __wrap_ckpt_sharded_free(ckpt_sharded *sharded) {
   for (uint32_t r = 0; sharded != nullptr && r < kMostRanks; r++)
-    if (r != sharded->collective->rank) n_released_at_work += n_at_work[r];
+    if (r != sharded->group->rank) n_released_at_work += n_at_work[r];
   __real_ckpt_sharded_free(sharded);
 }
 
@@ -129,14 +127,12 @@ std::atomic<int> n_gathers{0};
 
 }  // namespace
 
-extern "C" ckpt_status __real_ckpt_collective_all_gather(ckpt_collective *c, float *data, const ckpt_ranges *owned,
-                                                         ckpt_error *err);
-extern "C" ckpt_status __wrap_ckpt_collective_all_gather(ckpt_collective *c, float *data, const ckpt_ranges *owned,
-                                                         ckpt_error *err);
-ckpt_status __wrap_ckpt_collective_all_gather(ckpt_collective *c, float *data, const ckpt_ranges *owned,
-                                              ckpt_error *err) {
+extern "C" decltype(ckpt_collective_all_gather) __real_ckpt_collective_all_gather;
+extern "C" decltype(ckpt_collective_all_gather) __wrap_ckpt_collective_all_gather;
+ckpt_status __wrap_ckpt_collective_all_gather(ckpt_axis_group *group, float *data, const ckpt_range *ranges,
+                                              uint32_t n_ranges, void *stream, ckpt_error *err) {
   n_gathers++;
-  return __real_ckpt_collective_all_gather(c, data, owned, err);
+  return __real_ckpt_collective_all_gather(group, data, ranges, n_ranges, stream, err);
 }
 
 // Products of matrices.

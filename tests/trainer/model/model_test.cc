@@ -1,6 +1,10 @@
 // Configs: what cannot be is refused by key and number, what cannot be run by name; the table is the model's own.
 #include "tests/trainer/model/tape_case.h"
 
+extern "C" {
+#include "trainer/model/op.h"
+}
+
 namespace {
 
 using tape::Index;
@@ -56,6 +60,39 @@ TEST(ModelConfig, RopeIsRefusedByNameAndFactor) {
     EXPECT_EQ(Refusal(open + R"({"rope_type": "default", "partial_rotary_factor": 0.5})", CKPT_EUNSUPPORTED),
               key + ".partial_rotary_factor 0.5: part of a head cannot be rotated yet");
   }
+}
+
+// What a model rotates by: the state of its table.
+std::vector<float> Frequencies(const std::string &rope) {
+  Model model(R"({"model_type": "llama", )" + kLlama + rope + "}", true);
+  EXPECT_EQ(model.status, CKPT_OK) << model.err.message;
+  for (uint32_t i = 0; model.model != nullptr && i < model.model->tape.n_entries; i++) {
+    const ckpt_tape_entry *entry = &model.model->tape.entries[i];
+    if (entry->op != CKPT_OP_rope_table) continue;
+    std::vector<float> all(ckpt_tape_ops[entry->op]->state_bytes(entry) / sizeof(float));
+    ckpt_tape_ops[entry->op]->state(entry, all.data());
+    return all;
+  }
+  return {};
+}
+
+// longrope is run where its factors are one list; so a GGUF file's own are.
+TEST(ModelConfig, FactorsOfFrequencies) {
+  const std::string open = R"(, "rope_scaling": {"rope_type": "longrope", )", own = R"("short_factor": [1, 2, 1.5], )",
+                    one = R"("attention_factor": 1.0, )", all = R"("long_factor": [1, 2, 1.5]})";
+  const std::vector<float> plain = Frequencies(""), scaled = Frequencies(open + one + own + all);
+  const float factors[] = {1, 2, 1.5};
+  ASSERT_EQ(plain.size(), 3U);
+  ASSERT_EQ(scaled.size(), 3U);
+  for (size_t i = 0; i < 3; i++) EXPECT_FLOAT_EQ(scaled[i], plain[i] / factors[i]);
+  const std::string llama = R"("model_type": "llama", )" + kLlama + open;
+  for (const std::string &other : {own + all, R"("attention_factor": 1.2, )" + own + all, one + all,
+                                   one + own + R"("long_factor": [1, 2, 1.6]})", one + own + R"("long_factor": [1]})"})
+    EXPECT_EQ(Refusal(llama + other, CKPT_EUNSUPPORTED),
+              "rope of type 'longrope' cannot be run yet but with attention_factor 1, and 3 factors in short_factor "
+              "that are those of long_factor");
+  EXPECT_EQ(Refusal(llama + one + R"("short_factor": [1, 0, 1], )" + all),
+            "rope_scaling.short_factor.1 is 0, which cannot be (1.17549e-38 to 3.40282e+38)");
 }
 
 // A value of another type is no default.

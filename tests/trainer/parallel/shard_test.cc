@@ -1,6 +1,6 @@
-// The sharding pass, without running anything: on every factoring of 1, 2, 4 and 8 over dp_shard x cp x tp shapes meet,
-// collectives have their duals, parts add up to the whole, and what cannot be is refused with its numbers. Then a model
-// in parts on threads equals the whole in double.
+// The sharding pass, without running anything: on every factoring of 1, 2, 4 and 8 over dp_replicate x dp_shard x cp x
+// tp shapes meet, collectives have their duals, parts add up to the whole, and what cannot be is refused with its
+// numbers. Then a model in parts on threads equals the whole in double.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -15,12 +15,6 @@ extern "C" {
 #include "trainer/model/shard.h"
 #include "trainer/parallel/axis_threads.h"
 }
-
-// malloc of a thread fails where it is told to (wrapped by the linker, tests/CMakeLists.txt).
-static thread_local bool has_no_memory = false;
-extern "C" void *__real_malloc(size_t n_bytes);
-extern "C" void *__wrap_malloc(size_t n_bytes); /* NOLINT: the linker's name */
-void *__wrap_malloc(size_t n_bytes) { return has_no_memory ? nullptr : __real_malloc(n_bytes); }
 
 namespace {
 
@@ -59,13 +53,18 @@ struct Part {
 std::vector<ckpt_mesh> Factorings() {
   std::vector<ckpt_mesh> all;
   for (uint32_t n : {1U, 2U, 4U, 8U})
-    for (uint32_t dp = 1; dp <= n; dp *= 2)
-      for (uint32_t cp = 1; dp * cp <= n; cp *= 2) all.push_back({{dp, cp, n / dp / cp}});
+    for (uint32_t replicate = 1; replicate <= n; replicate *= 2)
+      for (uint32_t shard = 1; replicate * shard <= n; shard *= 2)
+        for (uint32_t cp = 1; replicate * shard * cp <= n; cp *= 2)
+          all.push_back({{replicate, shard, cp, n / replicate / shard / cp}});
   return all;
 }
 
 std::string Name(const ckpt_mesh &m) {
-  return "dp_shard " + std::to_string(m.at[0]) + ", cp " + std::to_string(m.at[1]) + ", tp " + std::to_string(m.at[2]);
+  std::string name;
+  for (int i = 0; i < CKPT_N_MESH_AXES; i++)
+    name += std::string(ckpt_mesh_names[i]) + " " + std::to_string(m.at[i]) + " ";
+  return name;
 }
 
 // Each collective has its dual, and is undone once in the backward.
@@ -91,7 +90,7 @@ void ExpectValuesAddUp(const ckpt_sharded_model *s) {
   }
 }
 
-// Every element of the whole is on as many ranks as hold it: cp, and tp where it is not cut.
+// Every element of the whole is on as many ranks as hold it: dp_replicate, cp, and tp where it is not cut.
 void ExpectParametersAddUp(const ckpt_model *whole, const ckpt_mesh &mesh) {
   std::vector<double> numbers(whole->n_flat), seen(whole->n_flat, 0);
   std::vector<bool> is_cut(whole->n_parameters, false);
@@ -115,7 +114,8 @@ void ExpectParametersAddUp(const ckpt_model *whole, const ckpt_mesh &mesh) {
   uint64_t expected = 0;
   for (uint32_t i = 0; i < whole->n_parameters; i++) {
     const ckpt_parameter &p = whole->parameters[i];
-    const uint64_t n = mesh.at[CKPT_MESH_CP] * (is_cut[i] ? 1 : mesh.at[CKPT_MESH_TP]);
+    const uint64_t n =
+        mesh.at[CKPT_MESH_DP_REPLICATE] * mesh.at[CKPT_MESH_CP] * (is_cut[i] ? 1 : mesh.at[CKPT_MESH_TP]);
     for (uint64_t k = 0; k < p.n_elements; k++) ASSERT_EQ(seen[p.offset + k], n) << p.name;
     EXPECT_EQ(is_cut[i], mesh.at[CKPT_MESH_TP] > 1 && p.split_axis >= 0 && p.rank >= 1 && p.layer >= 0) << p.name;
     expected += n * p.n_elements;
@@ -134,7 +134,9 @@ TEST(Shard, EveryFactoring) {
         ExpectDuals(part.sharded->model->tape);
         ExpectValuesAddUp(part.sharded);
         for (uint32_t i = 0; i < part.sharded->model->n_parameters; i++)
-          EXPECT_EQ(part.sharded->origins[i].sum_axes, mesh.at[CKPT_MESH_CP] > 1 ? 1U << CKPT_MESH_CP : 0);
+          EXPECT_EQ(part.sharded->origins[i].sum_axes,
+                    (mesh.at[CKPT_MESH_CP] > 1 ? 1U << CKPT_MESH_CP : 0) |
+                        (mesh.at[CKPT_MESH_DP_REPLICATE] > 1 ? 1U << CKPT_MESH_DP_REPLICATE : 0));
       }
       ExpectParametersAddUp(whole.model, mesh);
     }
@@ -152,7 +154,7 @@ uint32_t CountOf(const ckpt_tape &tape, ckpt_tape_op_id op, ckpt_mesh_axis axis)
 // once.
 TEST(Shard, CollectivesAreAsFewAsCanBe) {
   Whole whole(kLlama);
-  const ckpt_mesh mesh = {{2, 2, 2}};
+  const ckpt_mesh mesh = {{1, 2, 2, 2}};
   Part part(whole.model, mesh, 3);
   ASSERT_EQ(part.status, CKPT_OK) << part.err.message;
   const ckpt_tape &tape = part.sharded->model->tape;
@@ -160,7 +162,7 @@ TEST(Shard, CollectivesAreAsFewAsCanBe) {
   EXPECT_EQ(CountOf(tape, CKPT_OP_reduce_from, CKPT_MESH_TP), 4U);
   EXPECT_EQ(CountOf(tape, CKPT_OP_gather, CKPT_MESH_CP), 4U);
   EXPECT_EQ(CountOf(tape, CKPT_OP_gather, CKPT_MESH_DP_SHARD), whole.model->n_parameters);
-  Part one(whole.model, {{1, 1, 1}}, 0);
+  Part one(whole.model, {{1, 1, 1, 1}}, 0);
   ASSERT_EQ(one.status, CKPT_OK);
   EXPECT_EQ(one.sharded->model->tape.n_entries, whole.model->tape.n_entries);
 }
@@ -170,9 +172,9 @@ TEST(Shard, WhatCannotBeCutIsRefusedWithItsNumbers) {
   const struct {
     ckpt_mesh mesh;
     const char *expected;
-  } rows[] = {{{{1, 1, 4}}, "model.layers.0.self_attn.k_proj: 2 heads cannot be cut over tp 4 (2 are left over)"},
-              {{{1, 1, 3}}, "q_proj: 4 heads cannot be cut over tp 3 (1 are left over)"},
-              {{{1, 1, 5}}, "cannot be cut over tp 5 (4 are left over)"}};
+  } rows[] = {{{{1, 1, 1, 4}}, "model.layers.0.self_attn.k_proj: 2 heads cannot be cut over tp 4 (2 are left over)"},
+              {{{1, 1, 1, 3}}, "q_proj: 4 heads cannot be cut over tp 3 (1 are left over)"},
+              {{{1, 1, 1, 5}}, "cannot be cut over tp 5 (4 are left over)"}};
   for (const auto &row : rows) {
     Part part(grouped.model, row.mesh, 0);
     EXPECT_EQ(part.status, CKPT_EUNSUPPORTED);
@@ -230,8 +232,7 @@ void Train(Outcome *run, const ckpt_model *model, ckpt_axis_group *const *axes, 
     memcpy(gradients->data(), ckpt_executor_gradients(x), model->n_flat * sizeof(double));
     run->is_exact = ckpt_executor_high_water(x) == ckpt_executor_memory_of(x)->arena;
   }
-  for (int i = 0; run->status != CKPT_OK && axes != nullptr && i < CKPT_N_MESH_AXES; i++)
-    axes[i]->table->abort(axes[i]);
+  for (int i = 0; run->status != CKPT_OK && axes != nullptr && i < CKPT_N_MESH_AXES; i++) ckpt_axis_abort(axes[i]);
   ckpt_executor_free(x);
   ckpt_device_free(device);
 }
@@ -250,8 +251,10 @@ void ExpectEqualsOneRank(const char *config, const ckpt_mesh &mesh) {
   ASSERT_EQ(one.status, CKPT_OK) << one.err.message;
 
   const uint32_t n = ckpt_mesh_size(&mesh), rows = kRows / mesh.at[CKPT_MESH_DP_SHARD];
-  ckpt_mesh_threads *threads = nullptr;
-  ASSERT_EQ(ckpt_mesh_threads_new(&threads, &mesh, 60, nullptr), CKPT_OK);
+  ckpt_axis_threads *threads = nullptr;
+  ckpt_axis_set sets[CKPT_N_MESH_AXES];
+  for (uint32_t i = 0; i < CKPT_N_MESH_AXES; i++) sets[i] = {ckpt_mesh_names[i], 1U << i};
+  ASSERT_EQ(ckpt_axis_threads_new(&threads, &mesh, sets, CKPT_N_MESH_AXES, 60, nullptr), CKPT_OK);
   std::vector<std::unique_ptr<Part>> parts;
   std::vector<Outcome> runs(n);
   std::vector<std::vector<double>> local(n), gradients(n);
@@ -265,7 +268,7 @@ void ExpectEqualsOneRank(const char *config, const ckpt_mesh &mesh) {
   for (uint32_t r = 0; r < n; r++)
     pool.emplace_back([&, r] {
       ckpt_axis_group *axes[CKPT_N_MESH_AXES];
-      for (int i = 0; i < CKPT_N_MESH_AXES; i++) axes[i] = ckpt_mesh_threads_group(threads, r, (ckpt_mesh_axis)i);
+      for (uint32_t i = 0; i < CKPT_N_MESH_AXES; i++) axes[i] = ckpt_axis_threads_group(threads, r, i);
       const uint32_t first = parts[r]->sharded->place.at[CKPT_MESH_DP_SHARD] * rows;
       Train(&runs[r], parts[r]->sharded->model, axes, batch.Rows(first, rows), local[r], &gradients[r]);
     });
@@ -283,7 +286,7 @@ void ExpectEqualsOneRank(const char *config, const ckpt_mesh &mesh) {
         EXPECT_NEAR(before[i], actual[i], 1e-12);
       }
   }
-  ckpt_mesh_threads_free(threads);
+  ckpt_axis_threads_free(threads);
   EXPECT_NEAR(loss, one.loss, 1e-10 * one.loss);
   for (uint32_t i = 0; i < whole.model->n_parameters; i++) {
     const ckpt_parameter &p = whole.model->parameters[i];
@@ -299,101 +302,30 @@ void ExpectEqualsOneRank(const char *config, const ckpt_mesh &mesh) {
 }
 
 TEST(ShardRun, LlamaInPartsEqualsOneRank) {
-  for (const ckpt_mesh &mesh : {ckpt_mesh{{1, 1, 2}}, ckpt_mesh{{2, 1, 1}}, ckpt_mesh{{2, 1, 2}}})
+  for (const ckpt_mesh &mesh : {ckpt_mesh{{1, 1, 1, 2}}, ckpt_mesh{{1, 2, 1, 1}}, ckpt_mesh{{1, 2, 1, 2}}})
     for (const char *config : {kLlama, kGrouped}) ExpectEqualsOneRank(config, mesh);
 }
 
 TEST(ShardRun, Gpt2InPartsEqualsOneRank) {
-  for (const ckpt_mesh &mesh : {ckpt_mesh{{1, 1, 4}}, ckpt_mesh{{2, 1, 2}}}) ExpectEqualsOneRank(kGpt2, mesh);
+  for (const ckpt_mesh &mesh : {ckpt_mesh{{1, 1, 1, 4}}, ckpt_mesh{{1, 2, 1, 2}}}) ExpectEqualsOneRank(kGpt2, mesh);
 }
 
 TEST(ShardRun, WhatLacksAGroupOrAKernelIsRefused) {
   Whole whole(kLlama);
   const Batch batch;
-  Part cut(whole.model, {{1, 1, 2}}, 0), split(whole.model, {{1, 2, 1}}, 0);
+  Part cut(whole.model, {{1, 1, 1, 2}}, 0), split(whole.model, {{1, 1, 2, 1}}, 0);
   Outcome run;
   std::vector<double> gradients, weights(whole.model->n_flat, 0);
   Train(&run, cut.sharded->model, nullptr, batch.Rows(0, 1), weights, &gradients);
   EXPECT_EQ(run.status, CKPT_EINVAL);
   EXPECT_NE(std::string(run.err.message).find("a group of 2 ranks is needed for axis tp"), std::string::npos);
-  ckpt_axis_group self, *axes[CKPT_N_MESH_AXES] = {&self, &self, &self};
+  ckpt_axis_group self, *axes[CKPT_N_MESH_AXES] = {&self, &self, &self, &self};
   ckpt_axis_self(&self, "cp");
   self.size = 2;
   run = Outcome();
   Train(&run, split.sharded->model, axes, batch.Rows(0, 1), weights, &gradients);
   EXPECT_EQ(run.status, CKPT_EUNSUPPORTED);
   EXPECT_NE(std::string(run.err.message).find("cp 2 cannot be run yet"), std::string::npos) << run.err.message;
-}
-
-// ---- the collectives themselves -------------------------------------------------------------------------------------
-
-TEST(AxisThreads, CallsStartAndFinish) {
-  const ckpt_mesh mesh = {{1, 1, 3}};
-  ckpt_mesh_threads *threads = nullptr;
-  ASSERT_EQ(ckpt_mesh_threads_new(&threads, &mesh, 30, nullptr), CKPT_OK);
-  std::vector<std::thread> pool;
-  for (uint32_t r = 0; r < 3; r++)
-    pool.emplace_back([&, r] {
-      ckpt_axis_group *group = ckpt_mesh_threads_group(threads, r, CKPT_MESH_TP);
-      const uint64_t counts[] = {1, 0, 2};
-      float sums[2] = {(float)r, 1}, mine[2] = {10.0F * (float)r, 10.0F * (float)r + 1}, all[3], part[2] = {-1, -1};
-      double parts[3] = {1, 2, 3 + (double)r}, swapped[3] = {0};
-      ckpt_axis_ticket tickets[4];
-      const ckpt_axis_call calls[] = {{CKPT_ALL_REDUCE, CKPT_F32, sums, sums, 2, nullptr, nullptr},
-                                      {CKPT_ALL_GATHER, CKPT_F32, mine, all, 0, counts, nullptr},
-                                      {CKPT_REDUCE_SCATTER, CKPT_F32, all, part, 0, counts, nullptr},
-                                      {CKPT_ALL_TO_ALL, CKPT_F64, parts, swapped, 3, nullptr, nullptr}};
-      // two under way, finished in the other order
-      for (int i : {0, 1}) EXPECT_EQ(group->table->start(group, &calls[i], &tickets[i], nullptr), CKPT_OK);
-      for (int i : {1, 0}) EXPECT_EQ(group->table->finish(group, tickets[i], nullptr), CKPT_OK);
-      for (int i : {2, 3}) EXPECT_EQ(ckpt_axis_run(group, &calls[i], nullptr), CKPT_OK);
-      EXPECT_EQ(sums[0], 3);
-      EXPECT_EQ(sums[1], 3);
-      EXPECT_EQ(std::vector<float>(all, all + 3), (std::vector<float>{0, 20, 21}));
-      EXPECT_EQ(part[0], r == 0 ? 0 : r == 1 ? -1 : 60);
-      EXPECT_EQ(swapped[0], r == 2 ? 3 : r + 1.0);
-      EXPECT_EQ(swapped[2], r == 2 ? 5 : r + 1.0);
-    });
-  for (std::thread &thread : pool) thread.join();
-  ckpt_mesh_threads_free(threads);
-}
-
-// Whoever has no memory for what it gets ends the call for all; nobody waits for the deadline.
-TEST(AxisThreads, ARankWithoutMemoryEndsAll) {
-  const ckpt_mesh mesh = {{1, 1, 2}};
-  ckpt_mesh_threads *threads = nullptr;
-  ASSERT_EQ(ckpt_mesh_threads_new(&threads, &mesh, 3, nullptr), CKPT_OK);
-  ckpt_status statuses[2];
-  std::vector<std::thread> pool;
-  for (uint32_t r = 0; r < 2; r++)
-    pool.emplace_back([&, r] {
-      ckpt_axis_group *group = ckpt_mesh_threads_group(threads, r, CKPT_MESH_TP);
-      float x = 1;
-      const ckpt_axis_call call = {CKPT_ALL_REDUCE, CKPT_F32, &x, &x, 1, nullptr, nullptr};
-      has_no_memory = r == 1;
-      statuses[r] = ckpt_axis_run(group, &call, nullptr);
-      has_no_memory = false;
-    });
-  for (std::thread &thread : pool) thread.join();
-  EXPECT_EQ(statuses[1], CKPT_ENOMEM);
-  EXPECT_EQ(statuses[0], CKPT_ECANCELED);
-  ckpt_mesh_threads_free(threads);
-}
-
-TEST(AxisThreads, TheDeadlineNamesWhoIsLate) {
-  const ckpt_mesh mesh = {{2, 1, 1}};
-  ckpt_mesh_threads *threads = nullptr;
-  ASSERT_EQ(ckpt_mesh_threads_new(&threads, &mesh, 0.02, nullptr), CKPT_OK);
-  ckpt_axis_group *group = ckpt_mesh_threads_group(threads, 0, CKPT_MESH_DP_SHARD);
-  float x = 1;
-  const ckpt_axis_call call = {CKPT_ALL_REDUCE, CKPT_F32, &x, &x, 1, nullptr, nullptr};
-  ckpt_error err = {};
-  EXPECT_EQ(ckpt_axis_run(group, &call, &err), CKPT_EIO);
-  EXPECT_STREQ(err.message, "dp_shard: rank 1 of 2 has not come to call 1 in 0.02 seconds");
-  EXPECT_EQ(ckpt_axis_run(ckpt_mesh_threads_group(threads, 1, CKPT_MESH_DP_SHARD), &call, nullptr), CKPT_ECANCELED);
-  const ckpt_axis_call wrong = {CKPT_ALL_REDUCE, CKPT_I32, &x, &x, 1, nullptr, nullptr};
-  EXPECT_EQ(ckpt_axis_run(group, &wrong, nullptr), CKPT_EINVAL);
-  ckpt_mesh_threads_free(threads);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <vector>
 
 extern "C" {
+#include "trainer/parallel/axis_threads.h"
 #include "trainer/parallel/sharded.h"
 }
 
@@ -32,7 +33,7 @@ struct Made {
   uint64_t planned, held, left;
 };
 
-Made Make(const ckpt_model *model, ckpt_collective *collective, ckpt_collective *background, uint32_t stage,
+Made Make(const ckpt_model *model, ckpt_axis_group *group, ckpt_axis_group *background, uint32_t stage,
           bool by_layers) {
   ckpt_device *device = nullptr;
   ckpt_error err = {};
@@ -44,11 +45,11 @@ Made Make(const ckpt_model *model, ckpt_collective *collective, ckpt_collective 
   const ckpt_device_table *kept = device->table;
   device->table = &counting_table;
   n_held = n_most = 0;
-  const ckpt_sharded_options options = {model, collective, background, nullptr, device, stage, by_layers, true};
+  const ckpt_sharded_options options = {model, group, background, nullptr, device, stage, by_layers, true};
   EXPECT_EQ(ckpt_sharded_new(&sharded, &options, &err), CKPT_OK) << err.message;
   Made made = {};
   ckpt_sharded_memory plan;
-  ckpt_sharded_plan(&plan, model, stage, by_layers, collective->rank, collective->size);
+  ckpt_sharded_plan(&plan, model, stage, by_layers, group->rank, group->size);
   made.planned = plan.weights + plan.gradients + plan.moments + plan.summed;
   made.held = n_most - (sharded->n_blocks + 1) * sizeof(double);  // partial sums of the norm
   ckpt_sharded_free(sharded);
@@ -69,40 +70,38 @@ TEST(Sharded, HoldsWhatThePlanSays) {
   for (const uint32_t n_ranks : {1U, 2U, 3U, 8U})
     for (uint32_t stage = 0; stage <= 3; stage++)
       for (const bool by_layers : {false, true}) {
-        ckpt_thread_ranks *ranks = nullptr, *background = nullptr;
-        ASSERT_EQ(ckpt_thread_ranks_new(&ranks, n_ranks, &err), CKPT_OK);
-        ASSERT_EQ(ckpt_thread_ranks_new(&background, n_ranks, &err), CKPT_OK);
+        const ckpt_mesh mesh = {{1, n_ranks, 1, 1}};
+        const ckpt_axis_set set = {"dp_shard", 1U << CKPT_MESH_DP_SHARD}, sets[] = {set, set};
+        ckpt_axis_threads *ranks = nullptr;
+        ASSERT_EQ(ckpt_axis_threads_new(&ranks, &mesh, sets, 2, 0, &err), CKPT_OK);
         std::vector<Made> made(n_ranks);
         std::vector<std::thread> threads;
         for (uint32_t r = 0; r < n_ranks; r++)
           threads.emplace_back([&, r] {
-            made[r] =
-                Make(model, ckpt_thread_ranks_at(ranks, r), ckpt_thread_ranks_at(background, r), stage, by_layers);
+            made[r] = Make(model, ckpt_axis_threads_group(ranks, r, 0), ckpt_axis_threads_group(ranks, r, 1), stage,
+                           by_layers);
           });
         for (auto &thread : threads) thread.join();
         for (uint32_t r = 0; r < n_ranks; r++) {
           EXPECT_EQ(made[r].held, made[r].planned) << n_ranks << " ranks, stage " << stage << ", rank " << r;
           EXPECT_EQ(made[r].left, 0u);
         }
-        ckpt_thread_ranks_free(ranks);
-        ckpt_thread_ranks_free(background);
+        ckpt_axis_threads_free(ranks);
       }
   ckpt_model_free(model);
 }
 
 // Ranks that only count.
 struct Counting {
-  ckpt_collective base;
+  ckpt_axis_group base;
   int n_gathered, n_reduced;
 };
-ckpt_status CountGather(ckpt_collective *c, float *, const ckpt_ranges *, ckpt_error *) {
-  reinterpret_cast<Counting *>(c)->n_gathered++;
+ckpt_status Count(ckpt_axis_group *group, const ckpt_axis_call *call, ckpt_axis_ticket *, ckpt_error *) {
+  auto *counting = reinterpret_cast<Counting *>(group);
+  (call->kind == CKPT_ALL_GATHER ? counting->n_gathered : counting->n_reduced)++;
   return CKPT_OK;
 }
-ckpt_status CountReduce(ckpt_collective *c, float *, const ckpt_ranges *, ckpt_error *) {
-  reinterpret_cast<Counting *>(c)->n_reduced++;
-  return CKPT_OK;
-}
+ckpt_status Finish(ckpt_axis_group *, ckpt_axis_ticket, ckpt_error *) { return CKPT_OK; }
 
 void Pass(const ckpt_unit_hooks *hooks, int32_t n_layers, bool is_backward) {
   ckpt_error err = {};
@@ -131,10 +130,8 @@ TEST(Units, WhatIsAtHandIsNotGatheredAgain) {
     ckpt_error err = {};
     ASSERT_EQ(ckpt_model_new(&model, text.c_str(), text.size(), nullptr, &model_options, &err), CKPT_OK) << err.message;
     ASSERT_EQ(ckpt_device_cpu_new(&device, 1, nullptr, &err), CKPT_OK) << err.message;
-    ckpt_collective_ops ops = {};
-    ops.all_gather = CountGather;
-    ops.reduce_scatter = CountReduce;
-    Counting ranks = {{&ops, 0, 2, 0}, 0, 0};
+    const ckpt_axis_table table = {Count, Finish, nullptr};
+    Counting ranks = {{&table, "dp_shard", 0, 2, 0, 0}, 0, 0};
     const ckpt_sharded_options options = {model, &ranks.base, &ranks.base, nullptr, device, 3, true, false};
     ASSERT_EQ(ckpt_sharded_new(&sharded, &options, &err), CKPT_OK) << err.message;
     const ckpt_unit_hooks *hooks = ckpt_units_hooks(sharded->units);

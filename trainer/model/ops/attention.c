@@ -66,6 +66,7 @@ static void table_state(const ckpt_tape_entry *entry, void *out) {
   for (uint32_t i = 0; i < width / 2; i++) {
     /* in f32 as transformers has them: 1 / theta^(2 i / width) */
     float power = (float)ckpt_tape_exp(ckpt_tape_log(rope->theta) * (double)((float)(2 * i) / (float)width));
+    if (rope->kind == CKPT_ROPE_LONG) power *= rope->factors[i];
     ((float *)out)[i] = scaled_frequency(rope, 1 / power);
   }
 }

@@ -30,6 +30,10 @@ static ckpt_status run_call(const ckpt_tape_call *call, const ckpt_axis_call *as
   return ckpt_axis_run(group_of(call), asked, err);
 }
 
+static void *at(const ckpt_tape_call *call, void *reals, uint64_t first) {
+  return (char *)reals + first * call->device->kernels->real_bytes;
+}
+
 static void add_to(const ckpt_tape_call *call, void *to, const void *from, size_t n) {
   const ckpt_add_args args = {from, to};
   ckpt_tape_over_elements(call, CKPT_KERNEL_add, &args, n);
@@ -55,8 +59,7 @@ static ckpt_tape_keeps gradients_alone(const ckpt_tape_entry *entry) {
 }
 
 static uint64_t value_scratch(const ckpt_tape *tape, const ckpt_tape_entry *entry, const ckpt_tape_limits *limits) {
-  const uint32_t of = entry->n_in == 0 ? entry->parameters[0] : entry->in[0];
-  return ckpt_tape_elements(&tape->values[of], limits->n_tokens) * limits->real_bytes;
+  return ckpt_tape_elements(&tape->values[entry->in[0]], limits->n_tokens) * limits->real_bytes;
 }
 
 static ckpt_status check_axis(const ckpt_tape_entry *entry, ckpt_error *err) {
@@ -163,22 +166,16 @@ static ckpt_status scatter_shapes(ckpt_tape *tape, ckpt_tape_entry *entry, ckpt_
   return CKPT_OK;
 }
 
-/* Elements of each rank: its rows, as torch.chunk cuts them; or the same number of tokens. */
-static uint64_t count_all(const ckpt_tape_call *call, uint64_t *counts) {
+/* Of a parameter: each rank's rows, as torch.chunk cuts them. */
+static void cut_rows(const ckpt_tape_call *call, ckpt_range *ranges) {
   const ckpt_tape_attributes *a = &call->entry->attributes;
-  uint64_t n = 0;
-  if (call->entry->n_in != 0) {
-    for (uint32_t r = 0; r < a->axis_size; r++) n += counts[r] = n_elements_of(call);
-    return n;
-  }
   const ckpt_tape_shape *shape = &call->tape->values[call->entry->parameters[0]].shape;
   const uint64_t width = shape->rank < 2 ? 1 : shape->sizes[1], rows = a->axis_rows;
   const uint64_t each = rows == 0 ? 0 : (rows - 1) / a->axis_size + 1;
   for (uint32_t r = 0; r < a->axis_size; r++) {
     const uint64_t first = each * r < rows ? each * r : rows;
-    n += counts[r] = (rows - first < each ? rows - first : each) * width;
+    ranges[r] = (ckpt_range){first * width, (rows - first < each ? rows - first : each) * width};
   }
-  return n;
 }
 
 /* Positions of a row lie together, those of ranks do not: attention over gathered keys has no kernel yet. */
@@ -189,24 +186,33 @@ static ckpt_status refuse_tokens(const ckpt_tape_call *call, ckpt_error *err) {
                    call->entry->attributes.axis_size);
 }
 
-static ckpt_status gather_forward(const ckpt_tape_call *call, ckpt_error *err) {
-  uint64_t counts[MAX_RANKS];
-  CKPT_TRY(refuse_tokens(call, err));
-  ckpt_axis_call asked = call_of(call, CKPT_ALL_GATHER, call->parameters[0], call->out[0]);
-  (void)count_all(call, counts);
-  asked.counts = counts;
+/* Over the rows of each rank, in place. */
+static ckpt_status run_rows(const ckpt_tape_call *call, ckpt_axis_kind_of_call kind, void *rows,
+                            const ckpt_range *ranges, ckpt_error *err) {
+  ckpt_axis_call asked = call_of(call, kind, NULL, rows);
+  asked.ranges = ranges;
+  asked.n_ranges = 1;
   return run_call(call, &asked, err);
 }
 
+static ckpt_status gather_forward(const ckpt_tape_call *call, ckpt_error *err) {
+  ckpt_range ranges[MAX_RANKS];
+  CKPT_TRY(refuse_tokens(call, err));
+  cut_rows(call, ranges);
+  const ckpt_range own = ranges[group_of(call)->rank];
+  pass_on(call, at(call, call->out[0], own.first), call->parameters[0], own.n, false);
+  return run_rows(call, CKPT_ALL_GATHER, call->out[0], ranges, err);
+}
+
+/* Nobody reads d_out afterwards. */
 static ckpt_status gather_backward(const ckpt_tape_call *call, ckpt_error *err) {
-  uint64_t counts[MAX_RANKS];
+  ckpt_range ranges[MAX_RANKS];
   CKPT_TRY(refuse_tokens(call, err));
   if (call->d_parameters[0] == NULL || call->d_out[0] == NULL) return CKPT_OK;
-  ckpt_axis_call asked = call_of(call, CKPT_REDUCE_SCATTER, call->d_out[0], call->scratch);
-  (void)count_all(call, counts);
-  asked.counts = counts;
-  CKPT_TRY(run_call(call, &asked, err));
-  add_to(call, call->d_parameters[0], call->scratch, (size_t)counts[group_of(call)->rank]);
+  cut_rows(call, ranges);
+  const ckpt_range own = ranges[group_of(call)->rank];
+  CKPT_TRY(run_rows(call, CKPT_REDUCE_SCATTER, call->d_out[0], ranges, err));
+  add_to(call, call->d_parameters[0], at(call, call->d_out[0], own.first), own.n);
   return CKPT_OK;
 }
 
@@ -219,8 +225,7 @@ const ckpt_tape_op ckpt_tape_op_gather = {.name = "gather",
                                           .keeps = gradients_alone,
                                           .forward = gather_forward,
                                           .backward = gather_backward,
-                                          .shard = no_rule,
-                                          .scratch = value_scratch};
+                                          .shard = no_rule};
 
 const ckpt_tape_op ckpt_tape_op_scatter_sum = {.name = "scatter_sum",
                                                .min_in = 1,
