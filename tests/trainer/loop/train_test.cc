@@ -587,7 +587,7 @@ TEST_F(Train, ANewAdapterChangesNothingYet) {
       {R"({"use_qalora": true})", "use_qalora true"},
       {R"({"bias": "some"})", "bias \"some\": it has to be none, lora_only or all"},
       {R"({"target_modules": ["nothing"]})", "no linear layer of LlamaForCausalLM is called so"},
-      {R"({"r": 0})", "gets rank 0"},
+      {R"({"r": 0})", "r is no positive number"},
       {R"({"peft_type": "IA3"})", "it has to be LORA"},
       {R"({"target_modules": "(["})", "(["},
       {R"({"r": )", "line 1"}};
