@@ -3,6 +3,7 @@
  * Tiles depend on the product's shape alone, never on how many threads there are nor on how b is stored, and no summed
  * axis is cut: results have the same bits for any number of threads, and for a stored b those of its f32. */
 #include <pthread.h>
+#include <string.h>
 
 #include "libckpt/base/dtype.h"
 #include "trainer/model/device.h"
@@ -30,13 +31,15 @@ static size_t limit_of(size_t k, size_t most) {
 
 static void choose_tiles(tiles *t) {
   const ckpt_gemm *g = t->gemm;
+  /* a is packed only where it is rounded */
+  const size_t most_rows = g->is_bf16 && !g->is_a_rounded ? limit_of(g->k, TILE_ROWS) : TILE_ROWS;
   size_t down = 1, across = 1;
   for (;;) {
     t->n_rows = round_up((g->m + down - 1) / down, 16);
     t->n_columns = round_up((g->n + across - 1) / across, 64);
     bool is_few = down * across < WANTED_TILES && t->n_rows * t->n_columns * (g->k + 1) > TILE_WORK;
     bool is_tall = t->n_rows >= t->n_columns;
-    if (t->n_rows > limit_of(g->k, TILE_ROWS) || (is_few && is_tall && t->n_rows > MIN_TILE))
+    if (t->n_rows > most_rows || (is_few && is_tall && t->n_rows > MIN_TILE))
       down++;
     else if (t->n_columns > limit_of(g->k, TILE_COLUMNS) || (is_few && t->n_columns > MIN_TILE))
       across++;
@@ -96,6 +99,20 @@ static void round_rows(const void *arg, size_t begin, size_t end) {
   for (size_t r = begin; r < end; r++) f->round(f->to + r * f->n_columns, f->from + r * f->stride, f->n_columns);
 }
 
+/* The same where it lies. */
+static void round_in_place(const void *arg, size_t begin, size_t end) {
+  const factor *f = arg;
+  float rounded[1024];
+  for (size_t r = begin; r < end; r++)
+    for (size_t i = 0; i < f->n_columns; i += sizeof rounded / sizeof *rounded) {
+      float *x = f->to + r * f->stride + i;
+      const size_t n =
+          f->n_columns - i < sizeof rounded / sizeof *rounded ? f->n_columns - i : sizeof rounded / sizeof *rounded;
+      f->round(rounded, x, n);
+      memcpy(x, rounded, n * sizeof *x);
+    }
+}
+
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
 /* Bytes of a panel of at most `rows` rows of k, where k may be smaller too. */
@@ -140,14 +157,17 @@ static void round_factors(ckpt_device *device, ckpt_gemm *g) {
   a.n_rows = g->is_a_transposed ? g->k : g->m, a.n_columns = g->is_a_transposed ? g->m : g->k;
   b.n_rows = g->is_b_transposed ? g->n : g->k, b.n_columns = g->is_b_transposed ? g->k : g->n;
   const bool rounds_b = g->b_dtype == CKPT_DTYPE_NONE && is_small(&b);
-  const size_t n_a = round_up(a.n_rows * a.n_columns, 16), n_b = rounds_b ? b.n_rows * b.n_columns : 0;
-  if (!g->is_bf16 || a.round == NULL || !is_small(&a)) return;
-  a.to = ckpt_device_cpu_shared(device, (n_a + n_b) * sizeof(float));
-  if (a.to == NULL) return; /* tiles do without */
-  device->table->run_host(device, round_rows, &a, a.n_rows, 32);
-  g->a = a.to, g->lda = a.n_columns, g->is_a_rounded = true;
+  const size_t n_a = g->is_a_scratch ? 0 : round_up(a.n_rows * a.n_columns, 16);
+  const size_t n_b = rounds_b ? b.n_rows * b.n_columns : 0;
+  if (!g->is_bf16 || a.round == NULL || (!g->is_a_scratch && !is_small(&a))) return;
+  float *shared = n_a + n_b == 0 ? NULL : ckpt_device_cpu_shared(device, (n_a + n_b) * sizeof(float));
+  if (shared == NULL && n_a + n_b != 0) return; /* tiles do without */
+  a.to = g->is_a_scratch ? (float *)g->a : shared;
+  device->table->run_host(device, g->is_a_scratch ? round_in_place : round_rows, &a, a.n_rows, 32);
+  if (!g->is_a_scratch) g->a = a.to, g->lda = a.n_columns;
+  g->is_a_rounded = true;
   if (rounds_b) {
-    b.to = a.to + n_a;
+    b.to = shared + n_a;
     device->table->run_host(device, round_rows, &b, b.n_rows, 32);
     g->b = b.to, g->ldb = b.n_columns;
   }

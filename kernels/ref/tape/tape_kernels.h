@@ -27,6 +27,7 @@ typedef struct ckpt_gemm {
   bool is_a_transposed, is_b_transposed;
   bool is_bf16;       /* elements of a and b count rounded to bf16, to nearest even; sums are in f32 */
   bool is_a_rounded;  /* those of a have been rounded */
+  bool is_a_scratch;  /* a device may round a where it lies */
   ckpt_dtype b_dtype; /* bf16, f16 or a block type; NONE: reals. Its rows are ldb elements, whole blocks */
   size_t b_first;     /* of a b_dtype: elements of each stored row before those of the product */
   bool is_b_turned;   /* of a b_dtype: it lies as n rows of k, and is multiplied as the k x n that it stands for */

@@ -363,7 +363,7 @@ static void make_loss(const ckpt_tape_call *call, const chunk *at, bool has_grad
 static ckpt_status make_gradients(const ckpt_tape_call *call, const chunk *at, ckpt_error *err) {
   if (call->d_in[0] != NULL) {
     ckpt_gemm to_x = {.m = at->n_rows, .n = at->n_in, .k = at->n_out, .alpha = 1, .beta = call->adds[0] ? 1 : 0};
-    to_x.a = call->scratch, to_x.lda = at->n_out;
+    to_x.a = call->scratch, to_x.lda = at->n_out, to_x.is_a_scratch = true;
     to_x.b = call->parameters[0], to_x.b_dtype = call->dtypes[0], to_x.ldb = at->n_in;
     to_x.c = row_of(call, call->d_in[0], at->first, at->n_in), to_x.ldc = at->n_in;
     CKPT_TRY(multiply(call, &to_x, err));
@@ -371,7 +371,7 @@ static ckpt_status make_gradients(const ckpt_tape_call *call, const chunk *at, c
   if (call->d_parameters[0] == NULL) return CKPT_OK;
   ckpt_gemm to_weight = {.is_a_transposed = true, .m = at->n_out, .n = at->n_in, .k = at->n_rows, .alpha = 1};
   to_weight.beta = call->sets && at->first == 0 ? 0 : 1;
-  to_weight.a = call->scratch, to_weight.lda = at->n_out;
+  to_weight.a = call->scratch, to_weight.lda = at->n_out, to_weight.is_a_scratch = true;
   to_weight.b = row_of(call, call->in[0], at->first, at->n_in), to_weight.ldb = at->n_in;
   to_weight.c = call->d_parameters[0], to_weight.ldc = at->n_in;
   return multiply(call, &to_weight, err);
