@@ -78,6 +78,7 @@ static void plan_linear(const ckpt_tape_linear *l, bool is_bf16, const ckpt_para
   ckpt_gemm products[] = {{.m = l->n_tokens, .n = l->n_out, .k = l->n_in},
                           {.m = l->n_tokens, .n = l->n_in, .k = l->n_out},
                           {.m = l->n_out, .n = l->n_in, .k = l->n_tokens}};
+  products[1].is_a_scratch = products[2].is_a_scratch = l->is_scratch;
   if (place != NULL) products[0].b_dtype = place->dtype, products[0].is_b_turned = place->is_turned;
   for (uint32_t i = 0; i < n_products; i++) {
     size_t own;

@@ -138,14 +138,16 @@ size_t ckpt_gemm_cpu_bytes(const ckpt_tape_kernels *kernels, const ckpt_gemm *g,
   }
   const size_t n_a = g->m * g->k, n_b = g->n * g->k;
   const bool is_native = kernels->round == NULL, rounds_b = b_may_be_less || n_b <= MAX_ROUNDED;
-  const bool packs_a = is_native || n_a > MAX_ROUNDED, packs_b = packs_a || n_b > MAX_ROUNDED;
+  const bool packs_a = is_native || (!g->is_a_scratch && n_a > MAX_ROUNDED), packs_b = packs_a || n_b > MAX_ROUNDED;
   const size_t element_bytes = is_native ? sizeof(uint16_t) : sizeof(float);
   *panels = packs_a ? panel_bytes(g->m, TILE_ROWS, g->k, element_bytes) : 0;
   if (packs_b) *panels += panel_bytes(g->n, TILE_COLUMNS, g->k, element_bytes);
   if (packs_b) *panels += round_up(((g->k > TILE_COLUMNS ? g->k : TILE_COLUMNS) + IN_A_ROW) * sizeof(float), 64);
   if (is_native) return 0;
-  return round_up((round_up(least(n_a, MAX_ROUNDED), 16) + (rounds_b ? least(n_b, MAX_ROUNDED) : 0)) * sizeof(float),
-                  64);
+  return round_up(
+      ((g->is_a_scratch ? 0 : round_up(least(n_a, MAX_ROUNDED), 16)) + (rounds_b ? least(n_b, MAX_ROUNDED) : 0)) *
+          sizeof(float),
+      64);
 }
 
 static bool is_small(const factor *f) { return f->n_rows * f->n_columns <= MAX_ROUNDED; }

@@ -39,6 +39,7 @@ typedef struct ckpt_tape_call {
 /* A matrix that tokens go through, at the largest batch: (n_tokens x n_in) times (n_in x n_out). */
 typedef struct ckpt_tape_linear {
   uint64_t n_tokens, n_in, n_out;
+  bool is_scratch; /* the gradient of what it gives is the entry's scratch */
 } ckpt_tape_linear;
 
 /* What backward reads, as bits of in[] and out[]; and which of them have gradients. */

@@ -367,6 +367,33 @@ TEST(ProductsPlan, HoldsWhatIsTaken) {
     }
 }
 
+// A factor that may be rounded where it lies gives the same bits, whatever its size, its stride and that of the other.
+TEST(Products, AScratchFactorIsRoundedWhereItLies) {
+  const size_t shapes[][3] = {{40, 50, 60}, {130, 70, 33000}, {40, 2100, 2001}};
+  for (size_t level = 0; ckpt_tape_kernels_cpu(level) != nullptr; level++)
+    for (const auto &[m, n, k] : shapes) {
+      ckpt_device *device = nullptr;
+      ASSERT_EQ(ckpt_device_cpu_new(&device, 2, ckpt_tape_kernels_cpu(level), nullptr), CKPT_OK);
+      std::vector<float> a(m * (k + 3)), b(n * k), c(m * n), expected(m * n);
+      for (size_t i = 0; i < a.size(); i++) a[i] = (float)((i * 7919) % 1009) / 1009 - 0.5F;
+      for (size_t i = 0; i < b.size(); i++) b[i] = (float)((i * 104729) % 997) / 997 - 0.5F;
+      const std::vector<float> before = a;
+      ckpt_gemm gemm = {};
+      gemm.m = m, gemm.n = n, gemm.k = k, gemm.lda = k + 3, gemm.ldb = n, gemm.ldc = n, gemm.alpha = 1;
+      gemm.a = a.data(), gemm.b = b.data(), gemm.c = expected.data(), gemm.is_bf16 = true;
+      ASSERT_EQ(device->table->gemm(device, &gemm, nullptr), CKPT_OK);
+      EXPECT_EQ(a, before);
+      gemm.is_a_scratch = true, gemm.c = c.data();
+      ASSERT_EQ(device->table->gemm(device, &gemm, nullptr), CKPT_OK);
+      EXPECT_EQ(memcmp(c.data(), expected.data(), c.size() * sizeof(float)), 0) << m << ' ' << n << ' ' << k;
+      for (size_t i = 0; i < a.size(); i++)
+        if (i % (k + 3) >= k) {
+          ASSERT_EQ(a[i], before[i]) << i;
+        }
+      ckpt_device_free(device);
+    }
+}
+
 // Of weights that are stored in bf16 or blocks, as they lie or turned, a panel in f32.
 TEST(ProductsPlan, HoldsPanelsOfWhatIsStoredOtherwise) {
   const ckpt_tape_kernels *kernels = ckpt_device_cpu_kernels();

@@ -28,7 +28,7 @@ static uint64_t n_out_of(const ckpt_tape *tape, const ckpt_tape_entry *entry) {
 
 static uint32_t one_linear(const ckpt_tape *tape, const ckpt_tape_entry *entry, const ckpt_tape_limits *limits,
                            ckpt_tape_linear out[CKPT_TAPE_MAX_LINEARS]) {
-  out[0] = (ckpt_tape_linear){limits->n_tokens, ckpt_tape_columns(tape, entry->in[0]), n_out_of(tape, entry)};
+  out[0] = (ckpt_tape_linear){limits->n_tokens, ckpt_tape_columns(tape, entry->in[0]), n_out_of(tape, entry), false};
   return 1;
 }
 
@@ -197,8 +197,8 @@ static uint32_t lora_linears(const ckpt_tape *tape, const ckpt_tape_entry *entry
                              ckpt_tape_linear out[CKPT_TAPE_MAX_LINEARS]) {
   const uint64_t rank = rank_of(tape, entry);
   (void)one_linear(tape, entry, limits, out);
-  out[1] = (ckpt_tape_linear){limits->n_tokens, out[0].n_in, rank};
-  out[2] = (ckpt_tape_linear){limits->n_tokens, rank, out[0].n_out};
+  out[1] = (ckpt_tape_linear){limits->n_tokens, out[0].n_in, rank, false};
+  out[2] = (ckpt_tape_linear){limits->n_tokens, rank, out[0].n_out, false};
   return 3;
 }
 
@@ -325,6 +325,7 @@ static uint32_t loss_linears(const ckpt_tape *tape, const ckpt_tape_entry *entry
                              ckpt_tape_linear out[CKPT_TAPE_MAX_LINEARS]) {
   (void)one_linear(tape, entry, limits, out);
   out[0].n_tokens = limits->loss_rows;
+  out[0].is_scratch = true;
   return 1;
 }
 
