@@ -189,8 +189,22 @@ def products(config, rows, length, dtype, device, is_training=True):
     return run
 
 
+def model_and_loss(config, mode, ids, is_bf16, device):
+    """A model of random weights, and a function that gives its loss."""
+    from transformers import AutoModelForCausalLM
+    torch.manual_seed(1)
+    model = AutoModelForCausalLM.from_config(config).to(device)
+    forward = torch.compile(model) if mode == "compile" else model
+
+    def loss_of():
+        with torch.autocast(device, torch.bfloat16, enabled=is_bf16):
+            return forward(input_ids=ids, labels=ids).loss
+
+    return model, loss_of
+
+
 def train(folder, rows, length, threads, dtype, device="cpu", *modes):
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoConfig
     rows, length, is_bf16 = int(rows), int(length), dtype == "bf16"
     torch.set_num_threads(int(threads))
     torch.backends.cuda.matmul.allow_tf32 = False
@@ -198,15 +212,11 @@ def train(folder, rows, length, threads, dtype, device="cpu", *modes):
     ids = torch.randint(0, config.vocab_size, (rows, length), device=device)
     alone = fastest(products(config, rows, length, torch.bfloat16 if is_bf16 else torch.float32, device), device)
     for mode in modes or ("eager", "compile"):
-        torch.manual_seed(1)
-        model = AutoModelForCausalLM.from_config(config).to(device)
+        model, loss_of = model_and_loss(config, mode, ids, is_bf16, device)
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
-        forward = torch.compile(model) if mode == "compile" else model
 
         def step():
-            with torch.autocast(device, torch.bfloat16, enabled=is_bf16):
-                loss = forward(input_ids=ids, labels=ids).loss
-            loss.backward()
+            loss_of().backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             optimizer.zero_grad()
@@ -217,7 +227,7 @@ def train(folder, rows, length, threads, dtype, device="cpu", *modes):
 
 def tape(folder, rows, length, threads, dtype):
     """Forward alone, and forward and backward, without an optimizer."""
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoConfig
     rows, length, is_bf16 = int(rows), int(length), dtype == "bf16"
     torch.set_num_threads(int(threads))
     config = AutoConfig.from_pretrained(folder)
@@ -225,13 +235,11 @@ def tape(folder, rows, length, threads, dtype):
     for is_training in (False, True):
         alone = fastest(products(config, rows, length, torch.bfloat16 if is_bf16 else torch.float32, "cpu", is_training), "cpu")
         for mode in ("eager", "compile"):
-            torch.manual_seed(1)
-            model = AutoModelForCausalLM.from_config(config)
-            forward = torch.compile(model) if mode == "compile" else model
+            model, loss_of = model_and_loss(config, mode, ids, is_bf16, "cpu")
 
             def run():
-                with torch.autocast("cpu", torch.bfloat16, enabled=is_bf16), torch.set_grad_enabled(is_training):
-                    loss = forward(input_ids=ids, labels=ids).loss
+                with torch.set_grad_enabled(is_training):
+                    loss = loss_of()
                 if is_training:
                     loss.backward()
                     model.zero_grad()

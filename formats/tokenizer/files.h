@@ -20,7 +20,7 @@ typedef struct ckpt_tokenizer_file {
   const char *path, *text; /* text: replaces what is stored; NULL */
 } ckpt_tokenizer_file;
 
-/* The file of a name; *is_there is false where there is none. ELIMIT: it is larger than a tokenizer's. */
+/* Finds a file by its name, and says whether it exists. ELIMIT: the file is larger than a tokenizer's may be. */
 ckpt_status ckpt_tokenizer_find_file(const ckpt_tokenizer_files *f, const char *name, ckpt_tokenizer_file *out,
                                      bool *is_there, ckpt_error *err);
 

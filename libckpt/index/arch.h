@@ -232,8 +232,8 @@ typedef struct ckpt_arch_extents {
   char is[128], wanted[128], said[256]; /* said: the keys */
 } ckpt_arch_extents;
 
-/* The row of a name's pattern, of the body or of a class's head; NULL: there is none. The body is that of the config's
- * model_type, whose class may lack what its relatives have; without a config it is the family's. */
+/* Finds the row of a name's pattern in the body or in a class's head; NULL: neither has it. The config's model_type
+ * chooses the body, because its class may lack what its relatives have; without a config the family's body counts. */
 const ckpt_arch_shape *ckpt_arch_shape_of(const ckpt_arch *arch, const ckpt_config *config, const char *pattern);
 
 /* Whether a config has the tensors of a row, by its `when`. A value that is no boolean counts as absent. */

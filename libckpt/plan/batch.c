@@ -262,7 +262,7 @@ static ckpt_status insert(ckpt_batcher *batcher, uint64_t hash, uint32_t number,
   return CKPT_OK;
 }
 
-/* The place of the batch's read that can be one with this; n_reads where there is none. */
+/* Finds the batch's read that can serve this one too; n_reads: none can. */
 static uint32_t find_read(const ckpt_batch_read *reads, uint32_t n, const ckpt_batch_read *wanted) {
   uint32_t i = 0;
   while (i < n && !can_be_one(&reads[i], wanted)) i++;

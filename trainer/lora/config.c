@@ -127,10 +127,15 @@ static bool module_of(char out[512], const ckpt_parameter *p) {
   return !is_embedding(out);
 }
 
+/* What a parameter's name has before its last dot. */
+static void name_module(char out[512], const char *parameter) {
+  ckpt_c_snprintf(out, 512, "%.*s", (int)(strrchr(parameter, '.') - parameter), parameter);
+}
+
 /* Whether a parameter lies in a module of modules_to_save. */
 static bool is_whole(const ckpt_peft *peft, const char *parameter) {
   char module[512];
-  ckpt_c_snprintf(module, sizeof module, "%.*s", (int)(strrchr(parameter, '.') - parameter), parameter);
+  name_module(module, parameter);
   return ckpt_peft_names_whole(peft, module);
 }
 
@@ -225,7 +230,7 @@ static ckpt_status check_modules(bool *unties, const ckpt_lora *l, ckpt_peft *pe
     const ckpt_parameter *p = &l->base->parameters[i];
     bool is_target = false;
     char module[512];
-    ckpt_c_snprintf(module, sizeof module, "%.*s", (int)(strrchr(p->name, '.') - p->name), p->name);
+    name_module(module, p->name);
     if (is_embedding(module) && !peft->targets.is_all) CKPT_TRY(adapts(&is_target, peft, module, err));
     if (is_target)
       return ckpt_fail(err, CKPT_EUNSUPPORTED, peft->path, NULL,
@@ -256,8 +261,8 @@ static ckpt_status add_all(ckpt_lora *l, ckpt_peft *peft, const json_t *config, 
     const ckpt_parameter *p = &l->base->parameters[i];
     char module[512];
     bool is_target = false;
-    ckpt_c_snprintf(module, sizeof module, "%.*s", (int)(strrchr(p->name, '.') - p->name), p->name);
-    if (is_whole(peft, p->name)) {
+    name_module(module, p->name);
+    if (ckpt_peft_names_whole(peft, module)) {
       CKPT_TRY(add_copy(l, i, module, p->name + strlen(module), err));
       continue;
     }

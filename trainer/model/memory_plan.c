@@ -106,21 +106,11 @@ static void look_at_forward(planner *p, uint32_t number) {
 /* ---- gradients of parameters ----------------------------------------------------------------------------------------
  */
 
-/* The parameter of the flat buffers at this place of an entry; CKPT_NO_VALUE: there is none. */
+/* The number of an entry's i-th parameter in the flat buffers, or CKPT_NO_VALUE. */
 static uint32_t parameter_of(const planner *p, const ckpt_tape_entry *entry, uint32_t i) {
   const uint32_t value = entry->parameters[i];
   if (value == CKPT_NO_VALUE || p->tape->values[value].residency != CKPT_RESIDES_PARAMETER) return CKPT_NO_VALUE;
   return p->tape->values[value].parameter;
-}
-
-/* Whether a backward step is the first for all parameters whose gradients its operation can set. */
-static bool may_set(const planner *p, const ckpt_tape_entry *entry, const bool *is_begun) {
-  const uint8_t can_set = ckpt_tape_ops[entry->op]->sets_parameters;
-  if (can_set == 0 || entry->attributes.is_frozen) return false;
-  for (uint32_t i = 0; i < entry->n_parameters; i++)
-    if ((can_set >> i & 1) != 0 && (parameter_of(p, entry, i) == CKPT_NO_VALUE || is_begun[parameter_of(p, entry, i)]))
-      return false;
-  return true;
 }
 
 static ckpt_status find_first_gradients(planner *p) {
@@ -130,20 +120,19 @@ static ckpt_status find_first_gradients(planner *p) {
     if (p->tape->values[i].residency == CKPT_RESIDES_PARAMETER && p->tape->values[i].parameter >= n)
       n = p->tape->values[i].parameter + 1;
   plan->is_set = ckpt_arena_array(p->arena, n + 1, sizeof *plan->is_set);
-  bool *is_begun = ckpt_arena_array(p->arena, n + 1, sizeof *is_begun);
   CKPT_TRY_ALLOC(plan->is_set, p->err);
+  bool *is_begun = ckpt_arena_array(p->arena, n + 1, sizeof *is_begun);
   CKPT_TRY_ALLOC(is_begun, p->err);
-  for (uint32_t number = 0; number < plan->n_steps; number++) {
+  for (uint32_t number = plan->n_forward; number < plan->n_steps; number++) {
     ckpt_schedule_step *step = &plan->steps[number];
     const ckpt_tape_entry *entry = &p->tape->entries[step->entry];
-    if (!step->is_backward) continue;
-    step->may_set = may_set(p, entry, is_begun);
-    for (uint32_t i = 0; i < entry->n_parameters; i++) {
-      const uint32_t parameter = parameter_of(p, entry, i);
-      if (parameter == CKPT_NO_VALUE) continue;
-      if (step->may_set && (ckpt_tape_ops[entry->op]->sets_parameters >> i & 1) != 0) plan->is_set[parameter] = true;
-      is_begun[parameter] = true;
-    }
+    if (!step->is_backward || entry->n_parameters == 0) continue;
+    const uint32_t weight = parameter_of(p, entry, 0);
+    step->may_set = ckpt_tape_ops[entry->op]->sets_weight && !entry->attributes.is_frozen && weight != CKPT_NO_VALUE &&
+                    !is_begun[weight];
+    if (step->may_set) plan->is_set[weight] = true;
+    for (uint32_t i = 0; i < entry->n_parameters; i++)
+      if (parameter_of(p, entry, i) != CKPT_NO_VALUE) is_begun[parameter_of(p, entry, i)] = true;
   }
   return CKPT_OK;
 }

@@ -11,7 +11,7 @@ typedef struct ckpt_schedule_step {
   uint32_t entry;
   bool is_backward;
   uint8_t adds;     /* bit i: the gradient of input i has been begun before */
-  bool may_set;     /* nothing is in the gradients that its operation can set: no step before gives them any */
+  bool may_set;     /* the operation can set its weight's gradient, and no step before gives that any */
   uint32_t scratch; /* number of its buffer, or CKPT_NEVER */
 } ckpt_schedule_step;
 

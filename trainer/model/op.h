@@ -30,7 +30,7 @@ typedef struct ckpt_tape_call {
   void *d_in[CKPT_TAPE_MAX_IN];                 /* NULL: nobody wants it */
   void *d_out[CKPT_TAPE_MAX_OUT];               /* NULL: nothing came back */
   void *d_parameters[CKPT_TAPE_MAX_PARAMETERS]; /* added to, unless `sets` */
-  bool sets;                                    /* gradients of sets_parameters hold nothing yet */
+  bool sets;                                    /* that of parameter 0 holds nothing yet, and is set */
   bool adds[CKPT_TAPE_MAX_IN];                  /* whether d_in holds something already */
   double scale;                                 /* of the loss */
   bool is_training;                             /* dropout drops */
@@ -56,7 +56,7 @@ typedef struct ckpt_tape_limits {
 typedef struct ckpt_tape_op {
   const char *name;
   uint8_t min_in, max_in, min_parameters, max_parameters;
-  uint8_t sets_parameters;   /* bit i: backward can set the gradient of parameter i as well as add to it */
+  bool sets_weight;          /* backward can set the gradient of parameter 0 as well as add to it */
   uint8_t stored_parameters; /* bit i: parameter i may lie as a checkpoint stores it (weights.h), all others in reals */
   bool may_share_inputs;     /* a value may fill several slots; backward then writes disjoint parts of its gradient */
   /* Checks inputs, parameters and attributes, and adds the outputs. EINVAL with both shapes. */

@@ -101,7 +101,7 @@ static ckpt_status add_tensor(const taker *t, const ckpt_tensor *tensor, ckpt_er
   return CKPT_OK;
 }
 
-/* What was not read, and what is said of it, is the same. */
+/* Copies what the source could not read, and its notes. */
 static ckpt_status carry(const taker *t, ckpt_error *err) {
   ckpt_index *into = t->into;
   const ckpt_index *from = t->from;

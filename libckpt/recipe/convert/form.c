@@ -32,7 +32,8 @@ static ckpt_status choose_apart(const ckpt_index **from, ckpt_plan *plan, const 
   return CKPT_OK;
 }
 
-/* What an output is made from: the input, or its GGUF dialect where it is to be a GGUF model and is none yet. */
+/* Chooses what an output is made from: the input, or its GGUF dialect where the output is a GGUF model and the input
+ * is not. */
 static ckpt_status choose_from(const ckpt_index **from, ckpt_plan *plan, const ckpt_convert_request *request,
                                const ckpt_format *to, ckpt_error *err) {
   const ckpt_dialect_options options = {.like = request->like, .pre = ckpt_form_pre(request)};

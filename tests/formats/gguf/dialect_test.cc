@@ -38,6 +38,22 @@ std::string convert(const std::string &input, const std::string &output, const c
   return ckpt_convert(&options, &err) == CKPT_OK ? "" : text_of(err);
 }
 
+// What a conversion says that renames by a rule, and leaves a tensor out.
+std::string renamed(const std::string &input, const std::string &output, const std::string &rule,
+                    const char *without = nullptr, ckpt_digest *digest = nullptr) {
+  const char *const rename[] = {rule.c_str(), nullptr}, *const exclude[] = {without, nullptr};
+  ckpt_convert_options options = {};
+  ckpt_error err = {};
+  options.struct_size = sizeof options;
+  options.input = input.c_str();
+  options.output = output.c_str();
+  options.rename = rename;
+  options.exclude = exclude;
+  options.digest = digest;
+  options.force = true;
+  return ckpt_convert(&options, &err) == CKPT_OK ? "" : text_of(err);
+}
+
 std::string shape_of(const ckpt_tensor *tensor) {
   std::string text;
   for (uint32_t i = 0; i < tensor->rank; i++) text += (i == 0 ? "" : ",") + std::to_string(tensor->shape[i]);
@@ -231,17 +247,9 @@ TEST(Dialect, WhatDoesNotFitKeepsItsNames) {
       {"s/attn_q/attn_qq/", "tensor 'blk.0.attn_qq.weight': is none of a llama of 2 layers"},
       {"s/blk\\.1/blk.2/", "tensor 'blk.2.attn_k.weight': is none of a llama of 2 layers"}};
   for (const auto &[rule, message] : rules) {
-    ckpt_convert_options options = {};
-    const char *const rename[] = {rule.c_str(), nullptr};
-    ckpt_error err = {};
-    options.struct_size = sizeof options;
-    options.input = gguf.c_str();
-    options.output = other.c_str();
-    options.rename = rename;
-    options.force = true;
     ckpt_digest digest;
-    options.digest = &digest;
-    ASSERT_EQ(ckpt_convert(&options, &err), CKPT_OK) << text_of(err);
+    ckpt_error err = {};
+    ASSERT_EQ(renamed(gguf, other, rule, nullptr, &digest), "");
     IndexPointer index = open(other, &err, false);
     EXPECT_EQ(std::string(index->names), "stored") << rule;
     EXPECT_TRUE(is_equal(digest, digest_of(other, CKPT_DTYPE_NONE))) << rule;
@@ -320,15 +328,7 @@ TEST(Dialect, RefusesAHeadOfAnotherVocabulary) {
     const std::string tied = "\"tie_word_embeddings\": true", untied = "\"tie_word_embeddings\": false";
     const std::string other = folder / ("other-" + model), out = folder / "out.gguf";
     const std::string input = with_config(folder, model, model == "gpt-neox" ? untied : tied, untied);
-    const char *const rename[] = {rule.c_str(), nullptr}, *const without[] = {"embed_out.weight", nullptr};
-    ckpt_convert_options options = {};
-    ckpt_error err = {};
-    options.struct_size = sizeof options;
-    options.input = input.c_str();
-    options.output = other.c_str();
-    options.rename = rename;
-    if (model == "gpt-neox") options.exclude = without;
-    ASSERT_EQ(ckpt_convert(&options, &err), CKPT_OK) << text_of(err);
+    ASSERT_EQ(renamed(input, other, rule, model == "gpt-neox" ? "embed_out.weight" : nullptr), "");
     const std::string said = convert(other, out);
     EXPECT_NE(said.find("(vocab_size, "), std::string::npos) << model << ": " << said;
     EXPECT_FALSE(std::filesystem::exists(out));
@@ -340,19 +340,11 @@ TEST(Dialect, BiasesAreThoseOfTheClass) {
   Folder folder;
   const std::string out = folder / "out.gguf", biased = folder / "biased", head = "\"head_dim\":";
   const std::string key = "\"attention_bias\": ", with_bias = key + "true, " + head;
-  const char *const rename[] = {"s/^model.layers.0.input_layernorm.weight$/model.layers.0.self_attn.o_proj.bias/",
-                                nullptr};
+  const std::string rule = "s/^model.layers.0.input_layernorm.weight$/model.layers.0.self_attn.o_proj.bias/";
   EXPECT_EQ(convert(with_config(folder, "mistral", head, with_bias), out), "");
   const std::string none = convert(with_config(folder, "llama-scaled", key + "false", key + "true"), out);
   EXPECT_NE(none.find("q_proj.bias': is missing"), std::string::npos) << none;
-  const std::string input = with_config(folder, "mistral", head, with_bias);
-  ckpt_convert_options options = {};
-  ckpt_error err = {};
-  options.struct_size = sizeof options;
-  options.input = input.c_str();
-  options.output = biased.c_str();
-  options.rename = rename;
-  ASSERT_EQ(ckpt_convert(&options, &err), CKPT_OK) << text_of(err);
+  ASSERT_EQ(renamed(with_config(folder, "mistral", head, with_bias), biased, rule), "");
   const std::string extra = convert(biased, out);
   EXPECT_NE(extra.find("o_proj.bias': is no part of the model that config.json describes"), std::string::npos) << extra;
 }

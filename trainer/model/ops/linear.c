@@ -28,7 +28,8 @@ static uint64_t n_out_of(const ckpt_tape *tape, const ckpt_tape_entry *entry) {
 
 static uint32_t one_linear(const ckpt_tape *tape, const ckpt_tape_entry *entry, const ckpt_tape_limits *limits,
                            ckpt_tape_linear out[CKPT_TAPE_MAX_LINEARS]) {
-  out[0] = (ckpt_tape_linear){limits->n_tokens, ckpt_tape_columns(tape, entry->in[0]), n_out_of(tape, entry), false};
+  out[0] = (ckpt_tape_linear){
+      .n_tokens = limits->n_tokens, .n_in = ckpt_tape_columns(tape, entry->in[0]), .n_out = n_out_of(tape, entry)};
   return 1;
 }
 
@@ -152,7 +153,7 @@ const ckpt_tape_op ckpt_tape_op_linear = {.name = "linear",
                                           .max_in = 1,
                                           .min_parameters = 1,
                                           .max_parameters = 2,
-                                          .sets_parameters = 1,
+                                          .sets_weight = true,
                                           .stored_parameters = 1,
                                           .shapes = linear_shapes,
                                           .keeps = linear_keeps,
@@ -197,8 +198,8 @@ static uint32_t lora_linears(const ckpt_tape *tape, const ckpt_tape_entry *entry
                              ckpt_tape_linear out[CKPT_TAPE_MAX_LINEARS]) {
   const uint64_t rank = rank_of(tape, entry);
   (void)one_linear(tape, entry, limits, out);
-  out[1] = (ckpt_tape_linear){limits->n_tokens, out[0].n_in, rank, false};
-  out[2] = (ckpt_tape_linear){limits->n_tokens, rank, out[0].n_out, false};
+  out[1] = (ckpt_tape_linear){.n_tokens = limits->n_tokens, .n_in = out[0].n_in, .n_out = rank};
+  out[2] = (ckpt_tape_linear){.n_tokens = limits->n_tokens, .n_in = rank, .n_out = out[0].n_out};
   return 3;
 }
 
@@ -416,7 +417,7 @@ const ckpt_tape_op ckpt_tape_op_linear_loss = {.name = "linear_loss",
                                                .max_in = 2,
                                                .min_parameters = 1,
                                                .max_parameters = 1,
-                                               .sets_parameters = 1,
+                                               .sets_weight = true,
                                                .stored_parameters = 1,
                                                .shapes = loss_shapes,
                                                .keeps = loss_keeps,
