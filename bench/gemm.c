@@ -16,7 +16,8 @@
 #include "trainer/model/op.h"
 
 static const char gpt2[] =
-    "{\"model_type\":\"gpt2\",\"vocab_size\":50257,\"n_positions\":1024,\"n_embd\":768,\"n_layer\":12,\"n_head\":12}";
+    "{\"model_type\":\"gpt2\",\"vocab_size\":50257,\"n_positions\":1024,\"n_embd\":768,\"n_layer\":12,\"n_head\":12,"
+    "\"resid_pdrop\":0,\"embd_pdrop\":0,\"attn_pdrop\":0}";
 static const char llama[] =
     "{\"model_type\":\"llama\",\"vocab_size\":32000,\"hidden_size\":768,\"intermediate_size\":2048,\"num_hidden_"
     "layers\":8,"
