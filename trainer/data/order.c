@@ -1,7 +1,7 @@
 /* order.c - see order.h. */
 #include "trainer/data/order.h"
 
-#include "trainer/optimizer/philox.h"
+#include "trainer/optimizer/random.h"
 
 static uint64_t min_u64(uint64_t a, uint64_t b) { return a < b ? a : b; }
 

@@ -6,7 +6,7 @@
 #include "libckpt/base/checked.h"
 #include "libckpt/base/error.h"
 #include "trainer/loop/job.h"
-#include "trainer/optimizer/philox.h"
+#include "trainer/optimizer/random.h"
 
 /* ---- beginning --------------------------------------------------------------------------------------------------- */
 

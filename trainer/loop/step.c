@@ -5,7 +5,7 @@
 
 #include "libckpt/base/error.h"
 #include "trainer/loop/job.h"
-#include "trainer/optimizer/philox.h"
+#include "trainer/optimizer/random.h"
 
 /* What dropout draws under in a step: the same on every rank, and when the step is taken again. */
 static uint64_t dropout_key(const ckpt_job *job, uint64_t step) {

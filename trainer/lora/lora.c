@@ -8,7 +8,7 @@
 
 #include "libckpt/base/error.h"
 #include "libckpt/base/text.h"
-#include "trainer/optimizer/philox.h"
+#include "trainer/optimizer/random.h"
 
 static void fill_uniform(float *out, uint64_t seed, const char *name, uint64_t n, double bound) {
   const uint64_t stream = ckpt_name_key(name);

@@ -11,7 +11,7 @@
 extern "C" {
 #include "trainer/model/device.h"
 #include "trainer/optimizer/adamw.h"
-#include "trainer/optimizer/philox.h"
+#include "trainer/optimizer/random.h"
 #include "trainer/optimizer/schedule.h"
 }
 

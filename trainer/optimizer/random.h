@@ -1,8 +1,7 @@
-/* philox.h - random numbers by counter: Philox4x32-10 (Salmon and others, SC 2011). The same key and counter always
- * give the same four words, so there is no state to save, and an element's value does not depend on which rank makes
- * it. */
-#ifndef CKPT_TRAINER_OPTIMIZER_PHILOX_H
-#define CKPT_TRAINER_OPTIMIZER_PHILOX_H
+/* random.h - what is random in a run, by seed, name and position (libckpt/base/philox.h): no state to save, and an
+ * element's value does not depend on which rank makes it. */
+#ifndef CKPT_TRAINER_OPTIMIZER_RANDOM_H
+#define CKPT_TRAINER_OPTIMIZER_RANDOM_H
 
 #include <stddef.h>
 #include <stdint.h>

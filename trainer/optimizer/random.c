@@ -1,6 +1,6 @@
-/* philox.c - see philox.h. Normal values come from the inverse of the normal distribution, algorithm AS 241 (PPND16) of
+/* random.c - see random.h. Normal values come from the inverse of the normal distribution, algorithm AS 241 (PPND16) of
  * M. J. Wichura, Applied Statistics 37 (1988), with a logarithm of our own: nothing here calls the C library's. */
-#include "trainer/optimizer/philox.h"
+#include "trainer/optimizer/random.h"
 
 #include <math.h>
 
