@@ -34,8 +34,8 @@ typedef struct ckpt_dcp_entry {
 
 #define CKPT_DCP_FOUND UINT32_MAX
 
-/* Entries in buckets by the first bits of their hash, sorted by hash and key in each, so that forged collisions cost no
- * more than a sort. */
+/* Entries in buckets by the first bits of their hash. Each bucket is sorted by hash and key, so forged collisions cost
+ * no more than a sort. */
 typedef struct ckpt_dcp_table {
   ckpt_dcp_entry *entries;
   size_t n, capacity;

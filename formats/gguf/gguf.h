@@ -47,9 +47,8 @@ bool ckpt_gguf_numbered(const char *name, size_t *n_prefix, uint32_t *number, ui
 /* As ckpt_format's slot: what no GGUF file can hold. Notes what `verify` will say of the metadata. */
 ckpt_status ckpt_gguf_normalize(ckpt_index *described, ckpt_losses *losses, ckpt_error *err);
 
-/* As ckpt_format's slot: a problem for each tensor whose padding is not zero, for each bad scale
- * of an NVFP4 weight, for blocks of MXFP4 that are NaN, and for metadata that contradict the tensors. Reads the
- * paddings and all of MXFP4, by windows of 1 MiB. */
+/* As ckpt_format's slot. A problem is padding that is not zero, a bad scale of an NVFP4 weight, a block of MXFP4 that
+ * is NaN, or metadata that contradict the tensors. Reads the paddings and all of MXFP4, by windows of 1 MiB. */
 ckpt_status ckpt_gguf_verify(ckpt_findings *findings, const ckpt_index *index, const ckpt_run_options *run,
                              ckpt_error *err);
 

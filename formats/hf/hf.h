@@ -21,9 +21,9 @@ ckpt_status ckpt_hf_read_weights_file(ckpt_index *index, uint32_t file, ckpt_err
  * ENOTFOUND (missing shards), ELIMIT, EIO, ENOMEM; problem notes where they disagree without doubt about the data. */
 ckpt_status ckpt_hf_read_shards(ckpt_index *index, const char *index_name, ckpt_error *err);
 
-/* Adds the states of the optimizer among the side files under their parameters' names, where it is certain which is
- * which parameter's, and a note that says how, or why not; and the step that the Trainer says. Names are canonical, the
- * index is not finished. EIO, ENOMEM, ELIMIT; as ckpt_index_add. */
+/* Adds the states of the optimizer among the side files, under their parameters' names, and the Trainer's step. Where
+ * it is not certain which state is which parameter's, it adds none. A note says how it knows, or why it does not. Names
+ * are canonical, the index is not finished. EIO, ENOMEM, ELIMIT; as ckpt_index_add. */
 ckpt_status ckpt_hf_read_optimizer(ckpt_index *index, ckpt_error *err);
 
 /* As ckpt_format's slots. */

@@ -1,5 +1,5 @@
-/* optimizer.h - between optimizer.c, which reads the optimizer that a trainer saved beside a model, and
- * order.c, which says which of its states is which parameter's. For nothing else. */
+/* optimizer.h - private to optimizer.c, which reads the optimizer that a trainer saved beside a model, and order.c,
+ * which finds the parameter of each state. */
 #ifndef CKPT_FORMATS_HF_OPTIMIZER_H
 #define CKPT_FORMATS_HF_OPTIMIZER_H
 

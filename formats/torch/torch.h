@@ -45,9 +45,8 @@ ckpt_status ckpt_torch_make_state_dict(ckpt_object **out, const ckpt_index *inde
 ckpt_status ckpt_torch_copy_data(ckpt_object **out, const ckpt_object *object, const ckpt_object_tensors *held,
                                  const char *at, size_t n, ckpt_index *described, ckpt_losses *losses, ckpt_error *err);
 
-/* Copies those entries of top that are taken, whose keys are texts, to the end of root, which has room for them, in the
- * same way; what is left out of them is added to the losses. One that holds tensors, or is left out, is not taken then.
- */
+/* Copies the taken entries of top in the same way, to the end of root, which has room for them. Their keys are texts.
+ * What is left out of them is added to the losses. An entry that holds tensors, or is left out, is no longer taken. */
 ckpt_status ckpt_torch_copy_entries(ckpt_object *root, const ckpt_object *top, bool *is_taken, ckpt_index *described,
                                     ckpt_losses *losses, ckpt_error *err);
 

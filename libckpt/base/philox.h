@@ -1,5 +1,5 @@
 /* philox.h - random words by counter: Philox4x32-10 (Salmon and others, SC 2011). The same key and counter always give
- * the same four words, so there is no state, and a word does not depend on who makes it. Static, for the file that
+ * the same four words. So there is no state, and a word does not depend on who makes it. Static, for the file that
  * includes it; a compiler for devices has CKPT_DEVICE defined before. */
 #ifndef CKPT_BASE_PHILOX_H
 #define CKPT_BASE_PHILOX_H

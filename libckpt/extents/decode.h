@@ -1,10 +1,10 @@
 /* decode.h - reads the plain bytes behind an extent's decoder chain.
  *
  * A reader belongs to one thread. Raw and swapped extents are random access, and so is the record of an archive, which
- * is looked up once. Sequential decoders (inflate, zstd, varint) keep a cursor per extent: reading on from
- * where it stands is cheap, reading before it starts the stream anew, so the run gives such an extent to one worker,
- * in order, and as many cursors as extents take turns, while they fit max_bytes: the least recently used goes first.
- * Output never exceeds what the extent declares: a stream that ends early or goes on is EFORMAT. */
+ * is looked up once. Sequential decoders (inflate, zstd, varint) keep a cursor per extent. Reading on from its place is
+ * cheap, and reading before it starts the stream anew. So the run gives such an extent to one worker, in order. A
+ * reader keeps a cursor for each extent while they fit max_bytes: the least recently used goes first. Output never
+ * exceeds what the extent declares: a stream that ends early or goes on is EFORMAT. */
 #ifndef CKPT_EXTENTS_DECODE_H
 #define CKPT_EXTENTS_DECODE_H
 

@@ -1,9 +1,9 @@
 /* blocks.h - tiles in two dimensions, for batches that transpose.
  *
  * For a transposed tensor, a tile of whole output rows reads a few elements of every stored row: many short runs. A
- * block cuts the output along two axes, the one along stored rows and the one across them, so that runs are long on
- * both sides. A block is not a range of the row's output, so its digests are read back. Therefore blocks are used only
- * if runs would be shorter than CKPT_BLOCK_RUN_BYTES, or nothing else fits. */
+ * block cuts the output along stored rows and across them, so that runs are long on both sides. A block is not a range
+ * of the row's output, so its digests are read back. Therefore blocks are used only if runs would be shorter than
+ * CKPT_BLOCK_RUN_BYTES, or nothing else fits. */
 #ifndef CKPT_PLAN_BLOCKS_H
 #define CKPT_PLAN_BLOCKS_H
 

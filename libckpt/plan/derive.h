@@ -8,8 +8,8 @@
 
 #include "libckpt/plan/op.h"
 
-/* Makes a tensor of an index, which is not finished, the expression, whose nodes are in the index's arena and of the
- * tensor's dtype and shape. What it reads must not be derived from the tensor. EINTERNAL (dtype, shape), ENOMEM. */
+/* Makes a tensor of an unfinished index the expression, which has the tensor's dtype and shape and lies in the index's
+ * arena. What it reads must not be derived from the tensor. EINTERNAL (dtype, shape), ENOMEM. */
 ckpt_status ckpt_derive(ckpt_index *index, uint32_t number, const ckpt_expr *expr, ckpt_error *err);
 
 /* Makes a tensor the mean of n_slices of its shape, in their order (ops/mean.c): of its extents, which are those of all

@@ -9,8 +9,8 @@
  * that two reads of one place are one read. A copy in the arena where anything differs. ENOMEM. */
 ckpt_status ckpt_expr_as_stored(ckpt_expr **expr, ckpt_arena *arena, ckpt_error *err);
 
-/* Makes the expression of a piece that joins the batch, or its first argument, the same node as one that the batch has,
- * where it gives the same bytes. ENOMEM. */
+/* A piece joins the batch. Where its expression, or the first argument of that, gives the same bytes as a node that the
+ * batch has, it becomes that node. ENOMEM. */
 ckpt_status ckpt_share_expr(ckpt_plan *plan, const ckpt_batch *batch, ckpt_piece *piece, ckpt_error *err);
 
 #endif

@@ -215,7 +215,8 @@ TEST(Training, GroupsHaveTheirOwnSteps) {
 }
 
 TEST(Training, StepsThatAreNone) {
-  const std::string other = " is none that f32 holds, as DeepSpeed has steps (include=no-optimizer goes on without)";
+  const std::string other =
+      " is not a value of f32, in which this format keeps steps (include=no-optimizer goes on without)";
   const struct {
     std::string step, stored, message;
   } cases[] = {
@@ -271,7 +272,7 @@ TEST(Training, WhatDoesNotFitIsRefused) {
        "tensor 'b': it is in two groups of the optimizer",
        {universal, zero}},
       {both({{"exp_avg", first}, {"step", three}}, {{"exp_avg", second}, {"step", four}}, one),
-       "tensor 'optimizer.state.b.step': step 4, and 3 of others in its group: DeepSpeed has one for all" + go_on,
+       "tensor 'optimizer.state.b.step': step 4, and 3 of others in its group: this format has one for all" + go_on,
        {universal, zero}},
       {both({{"exp_avg", first}}, {{"exp_avg", half}}, one),
        "tensor 'optimizer.state.b.exp_avg': is f16, and optimizer.state.a.exp_avg is f32: ZeRO has one row of all",

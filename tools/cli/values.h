@@ -18,8 +18,8 @@ const char *ckpt_value_choices(const ckpt_option *option, ckpt_arena *arena);
 /* Edit distance: insertions, deletions, substitutions and swaps of neighbours; names are cut at 64 bytes. */
 unsigned ckpt_value_distance(const char *a, const char *b);
 
-/* Follows the nearest of many names: begin with NULL in *nearest, offer each, and it is set to the best one that is
- * near enough to have been meant (or that begins with what was typed). */
+/* Follows the nearest of many names: begin with NULL in *nearest and offer each. It becomes the best one that is near
+ * enough to have been meant, or that begins with what was typed. */
 void ckpt_value_nearest(const char *typed, const char *name, const char **nearest);
 
 #endif

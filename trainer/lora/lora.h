@@ -1,8 +1,8 @@
 /* lora.h - low-rank adapters as PEFT has them: W + scale * B A, where A and B are trained and W is not; with DoRA each
  * row of that is scaled to a norm that is trained too.
  *
- * The adapter's parameters have a table of their own, in the shape of a model, so that optimizer, ranks, checkpoints
- * and saving go by it as by any other. In the tape a linear with an adapter is the operation lora, whose weight is
+ * The adapter's parameters have a table of their own, in the shape of a model. Optimizer, ranks, checkpoints and saving
+ * go by it as by any other. In the tape a linear with an adapter is the operation lora, whose weight is
  * frozen. DoRA, and a weight that is no linear's, run merged: such a weight is made anew when a step begins, and a
  * batch's gradient of it gives those of A and B; the price is a second copy of the weights. */
 #ifndef CKPT_TRAINER_LORA_LORA_H

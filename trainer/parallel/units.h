@@ -1,10 +1,10 @@
 /* units.h - of stages 2 and 3: weights and gradients of one layer at a time, as FSDP2 has them.
  *
  * A unit is a layer's parameters; what belongs to no layer is one of its own, the root, which is whole for a step. Two
- * slots hold the layers at hand: while one is computed, the next one's weights are gathered (stage 3), and the
- * gradients of the one before are summed over ranks and added to the shards (stages 2 and 3). That is done by a thread
- * beside, in the order in which it is asked for, or at once where nothing overlaps: the same operations in the same
- * order, so the same bits. Every rank asks in the same order: one that has no rows visits the layers all the same. */
+ * slots hold the layers at hand. While one layer is computed, the next one's weights are gathered (stage 3), and the
+ * gradients of the one before are summed into the shards (stages 2 and 3). A second thread does that in the order of
+ * the requests; where nothing overlaps, it is done at once. Either way the same operations run in the same order, to
+ * the same bits. Every rank asks in the same order: one that has no rows visits the layers all the same. */
 #ifndef CKPT_TRAINER_PARALLEL_UNITS_H
 #define CKPT_TRAINER_PARALLEL_UNITS_H
 

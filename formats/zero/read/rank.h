@@ -1,5 +1,5 @@
-/* rank.h - one optimizer file of a ZeRO checkpoint, between ranks.c, which opens them and puts the ranks
- * together, and slots.c, which reads what one keeps. */
+/* rank.h - one optimizer file of a ZeRO checkpoint. Private to ranks.c, which opens the files and puts the ranks
+ * together, and slots.c, which reads what a file keeps. */
 #ifndef CKPT_FORMATS_ZERO_READ_RANK_H
 #define CKPT_FORMATS_ZERO_READ_RANK_H
 

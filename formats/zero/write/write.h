@@ -147,8 +147,8 @@ const char *ckpt_zero_tag(const ckpt_zero_run *run);
  * at the same step. NULL: there is none that does. */
 ckpt_status ckpt_zero_scaler_of(const ckpt_object **out, const ckpt_object *given, ckpt_arena *arena, ckpt_error *err);
 
-/* The scaler of a run: one that scales by 1 where the input had none or the engine has none, one as new where an engine
- * of fp16 is asked for that needs one. And the note on that. */
+/* The scaler of a run. It scales by 1 where the input or the engine has none, and begins anew where an engine of fp16
+ * needs one. And the note on that. */
 ckpt_status ckpt_zero_scaler(const ckpt_zero_run *run, ckpt_object **out, ckpt_error *err);
 ckpt_status ckpt_zero_scaler_say(const ckpt_zero_run *run, ckpt_error *err); /* as above */
 

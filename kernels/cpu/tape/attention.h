@@ -29,12 +29,6 @@ static inline void transpose(float *restrict out, const float *restrict x, size_
     for (size_t d = 0; d < width; d++) out[d * BLOCK + i] = i < n ? x[i * stride + d] : 0;
 }
 
-/* Whether every query of a block sees every one of n keys. */
-static inline bool sees_all(const ckpt_attention_args *a, const query_block *q, size_t key, size_t n) {
-  if (a->documents != NULL || a->mask != NULL || key + n > q->begin + 1) return false;
-  return a->window == 0 || q->begin + q->n - 1 - key < a->window;
-}
-
 /* Scores of the block and n keys, scaled, keys by queries. */
 static inline void score(const ckpt_attention_args *a, query_block *q, size_t key, size_t n) {
   const float scale = (float)a->scale;
@@ -52,12 +46,23 @@ static inline void score(const ckpt_attention_args *a, query_block *q, size_t ke
   for (size_t i = 0; i < n * BLOCK; i++) q->scores[i] *= scale;
 }
 
-/* Puts `hidden` where a query does not see a key. */
+/* The smaller one. */
+static inline size_t least(size_t a, size_t b) { return a < b ? a : b; }
+
+/* Puts `hidden` where a query does not see a key: causality and window show it queries [first, end), of which documents
+ * and mask may hide some. */
 static inline void hide(const ckpt_attention_args *a, query_block *q, size_t key, size_t n, float hidden) {
-  if (sees_all(a, q, key, n)) return;
-  for (size_t j = 0; j < n; j++)
-    for (size_t i = 0; i < q->n; i++)
-      if (!is_visible(a, &q->at, q->begin + i, key + j)) q->scores[j * BLOCK + i] = hidden;
+  const size_t window = a->window == 0 ? a->length : least(a->window, a->length);
+  for (size_t j = key; j < key + n; j++) {
+    float *restrict s = q->scores + (j - key) * BLOCK;
+    const size_t first = j > q->begin ? least(j - q->begin, q->n) : 0;
+    const size_t end = j + window > q->begin ? least(j + window - q->begin, q->n) : 0;
+    for (size_t i = 0; i < first; i++) s[i] = hidden;
+    for (size_t i = end; i < q->n; i++) s[i] = hidden;
+    if (a->documents == NULL && a->mask == NULL) continue;
+    for (size_t i = first; i < end; i++)
+      if (!is_visible(a, &q->at, q->begin + i, j)) s[i] = hidden;
+  }
 }
 
 /* Multiplies values of n keys by what dropout makes of each pair, in four keys' words of all queries at once. */

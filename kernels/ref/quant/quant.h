@@ -1,10 +1,10 @@
 /* quant.h - private to kernels: ggml's block types, the searches they share, and how blocks are read and written.
  *
- * This is the definition of both directions: the bytes that quantize makes are those of ggml's reference C
- * (ggml-quants.c of the version in dtype.def) compiled without contraction of a * b + c, and the values that dequantize
- * makes are its values, bit for bit. So the order of every sum, where a product is rounded, and which candidate wins a
- * tie are part of the format here: sums run from the first element to the last, in f32, and nothing is reassociated.
- * Blocks are bytes, little-endian on every host. docs/quantization.md describes the types. */
+ * This defines both directions, bit for bit: the bytes of quantize and the values of dequantize are those of ggml's
+ * reference C (ggml-quants.c of the version in dtype.def), compiled without contraction of a * b + c. So the order of
+ * every sum, where a product is rounded, and which candidate wins a tie are part of the format here: sums run from the
+ * first element to the last, in f32, and nothing is reassociated. Blocks are bytes, little-endian on every host.
+ * docs/quantization.md describes the types. */
 #ifndef CKPT_KERNELS_REF_QUANT_QUANT_H
 #define CKPT_KERNELS_REF_QUANT_QUANT_H
 

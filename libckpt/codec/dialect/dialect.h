@@ -1,9 +1,9 @@
 /* dialect.h - one model, two dialects: the tensors and metadata of a Hugging Face model as GGUF has them.
  *
  * A dialect is an index whose tensors are derived (plan/derive.h) from those of an opened one, by the rules of the
- * family's row (ckpt_arch_gguf in index/arch.h), so that convert, quantize, receipts and proofs work on it as on any
- * other. It reads nothing but headers and configs. What differs between dialects is data in the rows; the transforms
- * are a small closed set, each of them here once. */
+ * family's row (ckpt_arch_gguf in index/arch.h). Convert, quantize, receipts and proofs work on it as on any other. It
+ * reads nothing but headers and configs. What differs between dialects is data in the rows; the transforms are a small
+ * closed set, each of them here once. */
 #ifndef CKPT_CODEC_DIALECT_DIALECT_H
 #define CKPT_CODEC_DIALECT_DIALECT_H
 

@@ -324,7 +324,7 @@ static ckpt_status make_cut(cutter *c, ckpt_error *err) {
   } else if (said[CKPT_ZERO_UNDESCRIBED].pattern != NULL) {
     const ckpt_object *why = said[CKPT_ZERO_UNDESCRIBED].value;
     return ckpt_fail(err, CKPT_EUNSUPPORTED, c->path, c->name, "its slices cannot be put together: %.300s",
-                     why->kind == CKPT_OBJECT_TEXT ? why->text : "DeepSpeed does not say how");
+                     why->kind == CKPT_OBJECT_TEXT ? why->text : "the checkpoint does not say how");
   } else if (said[CKPT_ZERO_REPLICATED].pattern != NULL) {
     c->cut->is_replicated = true;
     CKPT_TRY(take_whole(c, 1, err));

@@ -1,7 +1,7 @@
 /* write.h - prints opcodes of pickle protocol 2, the one that torch.load(weights_only=True) reads.
  *
- * An emitter over a ckpt_stream: each call appends one value or one opcode, so that a generator can print a pickle of
- * any size in constant memory, first to count it and later to write it. Memo entries are numbered from 0 in the order
+ * An emitter over a ckpt_stream: each call appends one value or one opcode. A generator can print a pickle of any size
+ * in constant memory, first to count it and later to write it. Memo entries are numbered from 0 in the order
  * of the puts; the caller keeps the numbers. It uses only opcodes that torch's weights-only unpickler accepts
  * (torch/_weights_only_unpickler.py), except ckpt_pickle_put_newobj, which that accepts for few classes. */
 #ifndef CKPT_CODEC_PICKLE_WRITE_H

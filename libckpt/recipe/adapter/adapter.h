@@ -1,7 +1,7 @@
 /* adapter.h - LoRA adapters over a base: which tensors they change, and each one as an expression.
  *
- * Every tensor of an adapter is used, or refused by name. Several adapters: their updates are summed in the byte order
- * of their digests, before the base is added, so their order on a command line changes no byte. A merged tensor is
+ * Every tensor of an adapter is used, or refused by name. The updates of several are summed in the byte order of their
+ * digests, before the base is added: their order on a command line changes no byte. A merged tensor is
  * rounded once, to the dtype of the base or to the one that it is cast to. docs/merging.md has the formulas. */
 #ifndef CKPT_RECIPE_ADAPTER_ADAPTER_H
 #define CKPT_RECIPE_ADAPTER_ADAPTER_H
@@ -75,9 +75,9 @@ bool ckpt_adapters_change(const ckpt_adapters *adapters, const ckpt_tensor *tens
 /* How many tensors of the merged model they change or add. */
 size_t ckpt_adapters_count(const ckpt_adapters *adapters);
 
-/* The merged model: an index of derived tensors, each of its base's dtype (blocks become f32), with what else the base
- * carries but training state, and tokenizer files of the adapters. It borrows the adapters and the base; release it
- * with ckpt_index_free. */
+/* The merged model: an index of derived tensors, each of its base's dtype (blocks become f32). It keeps what else the
+ * base carries, but no training state, and takes tokenizer files of the adapters. It borrows the adapters and the base;
+ * release it with ckpt_index_free. */
 ckpt_status ckpt_adapters_merge(ckpt_index **out, const ckpt_adapters *adapters, ckpt_error *err);
 
 #endif

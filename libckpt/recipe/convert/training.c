@@ -277,14 +277,15 @@ static ckpt_status take_step(const trainer *t, uint32_t i, double *steps, ckpt_e
   CKPT_TRY(ckpt_fail_at(read_value(t, stored, &step, err), err, file, state->name));
   if (!(step >= 0 && step < MOST_STEPS) || (double)(float)step != step)
     return ckpt_advise(ckpt_fail(err, CKPT_EUNSUPPORTED, file, state->name,
-                                 "step %.17g is none that f32 holds, as DeepSpeed has steps", step),
+                                 "step %.17g is not a value of f32, in which this format keeps steps", step),
                        err, "%include=no-optimizer goes on without");
   double *of = &steps[t->of[number].group - 1];
   if (*of < 0) *of = step;
   if (*of != step)
-    return ckpt_advise(ckpt_fail(err, CKPT_EUNSUPPORTED, file, state->name,
-                                 "step %.17g, and %.17g of others in its group: DeepSpeed has one for all", step, *of),
-                       err, "%include=no-optimizer goes on without");
+    return ckpt_advise(
+        ckpt_fail(err, CKPT_EUNSUPPORTED, file, state->name,
+                  "step %.17g, and %.17g of others in its group: this format has one for all", step, *of),
+        err, "%include=no-optimizer goes on without");
   t->of[i].is_dropped = stored->dtype != CKPT_F32 || stored->rank != 0; /* and added as the output has it */
   t->of[number].has_step = !t->of[i].is_dropped;
   return CKPT_OK;
@@ -340,7 +341,7 @@ static ckpt_status compare_value(const trainer *t, uint32_t i, uint32_t *first, 
   CKPT_TRY(ckpt_fail_at(read_value(t, like, &wanted, err), err, file, state->name));
   if (memcmp(&value, &wanted, sizeof value) == 0) return CKPT_OK;
   return ckpt_advise(ckpt_fail(err, CKPT_EUNSUPPORTED, file, state->name,
-                               "%.17g, and %.17g of others in its group: DeepSpeed has one for all", value, wanted),
+                               "%.17g, and %.17g of others in its group: this format has one for all", value, wanted),
                      err, "%include=no-optimizer goes on without");
 }
 

@@ -1,7 +1,7 @@
 /* svd.h - the truncated singular value decomposition of a dense matrix in f64, by subspace iteration.
  *
- * A random block of columns is multiplied by the matrix and its transpose in turn until what it captures of the squared
- * norm no longer grows; the small matrix that is left is decomposed by one-sided Jacobi rotations. Random words come
+ * The matrix and its transpose multiply a random block of columns in turn, until the block captures no more of the
+ * squared norm. One-sided Jacobi rotations decompose the small matrix that is left. Random words come
  * from Philox, each element of a product sums in order, and no other library takes part: so the bytes depend neither on
  * threads nor on the machine. Sources: Halko, Martinsson, Tropp 2011 (algorithms 4.4 and 5.1); Demmel and Veselic 1992.
  */

@@ -8,8 +8,8 @@
 #include "libckpt/index/config.h"
 
 /* A problem for each value that transformers 5 refuses in a config of this model of the family, unless the file has one
- * of that key. `why` becomes a reason why loading cannot be proven, if it is empty and there is one: a key or a word
- * that is not known here. */
+ * of that key. A key or a word that is not known here means that loading cannot be proven: `why`, if it is empty, then
+ * becomes the reason. */
 ckpt_status ckpt_verify_keys(ckpt_findings *findings, const ckpt_config *config, const char *config_path,
                              const ckpt_arch *arch, const ckpt_arch_model *model, char *why, size_t n_why,
                              ckpt_error *err);

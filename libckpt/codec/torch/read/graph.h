@@ -48,8 +48,9 @@ typedef struct ckpt_torch_tensor {
   bool is_unknown; /* not read, and made by what PyTorch has not */
 } ckpt_torch_tensor;
 
-/* Tensors of a graph may have this many bytes for each that its storages have, and those of all graphs of an index so
- * many beside: views of what is stored (expanded, overlapping) cost nothing to describe and all their bytes to read. */
+/* Views of what is stored (expanded, overlapping) cost nothing to describe and all their bytes to read. So tensors of a
+ * graph may have CKPT_TORCH_VIEWS bytes for each byte of its storages, and those of all graphs of an index
+ * CKPT_TORCH_EXPANDED bytes more. */
 #define CKPT_TORCH_VIEWS 16
 #define CKPT_TORCH_EXPANDED (UINT64_C(4) << 30)
 

@@ -10,8 +10,8 @@
 
 #include "libckpt/extents/decoder.h"
 
-/* Finds the record by the directory of the archive in [offset, offset + n_bytes) of a file, and how the tensor lies in
- * it, which layout tells. EFORMAT when there is no record or more than one, and as ckpt_zip_open; EUNSUPPORTED when it
+/* Finds the record by the directory of the archive in [offset, offset + n_bytes) of a file. *layout says how the tensor
+ * lies in it. EFORMAT when there is no record or more than one, and as ckpt_zip_open; EUNSUPPORTED when it
  * is no plain tensor, or when loading it would call anything else. */
 ckpt_status ckpt_torch_record_layout(ckpt_record *out, ckpt_record_layout *layout, ckpt_source *source, uint32_t file,
                                      uint64_t offset, uint64_t n_bytes, ckpt_error *err);
