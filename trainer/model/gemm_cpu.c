@@ -1,11 +1,13 @@
 /* gemm_cpu.c - a product of the CPU, cut into tiles that any thread may make.
  *
- * Tiles depend on the product's shape alone, never on how many threads there are nor on how b is stored, and no summed
- * axis is cut: results have the same bits for any number of threads, and for a stored b those of its f32. */
+ * Tiles depend on the product's shape alone, never on how many threads there are nor on how b is stored, and threads
+ * never share a summed axis: results have the same bits for any number of threads, and for a stored b those of its f32.
+ */
 #include <pthread.h>
 #include <string.h>
 
 #include "libckpt/base/dtype.h"
+#include "libckpt/base/error.h"
 #include "trainer/model/device.h"
 
 /* Tiles of a product: enough of them for many threads, each large enough that packing its panels pays; a panel has at
@@ -131,7 +133,7 @@ static size_t stored_bytes(const ckpt_gemm *g) {
   return panel_bytes(g->n, TILE_COLUMNS, g->k, sizeof(float)) + round_up((row + IN_A_ROW) * sizeof(float), 64);
 }
 
-size_t ckpt_gemm_cpu_bytes(const ckpt_tape_kernels *kernels, const ckpt_gemm *g, bool b_may_be_less, size_t *panels) {
+static size_t bytes_of(const ckpt_tape_kernels *kernels, const ckpt_gemm *g, bool b_may_be_less, size_t *panels) {
   if (!g->is_bf16) {
     *panels = stored_bytes(g);
     return 0;
@@ -148,6 +150,29 @@ size_t ckpt_gemm_cpu_bytes(const ckpt_tape_kernels *kernels, const ckpt_gemm *g,
       ((g->is_a_scratch ? 0 : round_up(least(n_a, MAX_ROUNDED), 16)) + (rounds_b ? least(n_b, MAX_ROUNDED) : 0)) *
           sizeof(float),
       64);
+}
+
+/* A long summed axis is multiplied a slice after the other, so that b's slice is rounded once for all tiles. Slices are
+ * whole blocks of every type. */
+enum { LONG_AXIS = 1 << 14, LEAST_SLICE = 1 << 10, OF_BLOCKS = 256 };
+
+/* How much of the summed axis is multiplied at once: of a shape, whatever b's dtype. */
+static size_t slice_of(const ckpt_tape_kernels *kernels, const ckpt_gemm *g) {
+  if (!g->is_bf16 || kernels->round == NULL || g->k < LONG_AXIS || g->n * g->k <= MAX_ROUNDED) return g->k;
+  const size_t slice = MAX_ROUNDED / g->n / OF_BLOCKS * OF_BLOCKS;
+  return slice < LEAST_SLICE ? g->k : slice;
+}
+
+size_t ckpt_gemm_cpu_bytes(const ckpt_tape_kernels *kernels, const ckpt_gemm *g, bool b_may_be_less, size_t *panels) {
+  ckpt_gemm slice = *g;
+  slice.k = slice_of(kernels, g);
+  const size_t shared = bytes_of(kernels, &slice, b_may_be_less, panels);
+  if (slice.k == g->k || !b_may_be_less) return shared;
+  size_t own;
+  slice.k = LONG_AXIS - 1; /* of a smaller batch, at once */
+  const size_t other = bytes_of(kernels, &slice, b_may_be_less, &own);
+  *panels = own > *panels ? own : *panels;
+  return other > shared ? other : shared;
 }
 
 static bool is_small(const factor *f) { return f->n_rows * f->n_columns <= MAX_ROUNDED; }
@@ -176,7 +201,7 @@ static void round_factors(ckpt_device *device, ckpt_gemm *g) {
   if (rounds_b || g->b_dtype == CKPT_BF16) g->is_bf16 = false;
 }
 
-ckpt_status ckpt_gemm_cpu(ckpt_device *device, const ckpt_gemm *gemm, ckpt_error *err) {
+static ckpt_status multiply_at_once(ckpt_device *device, const ckpt_gemm *gemm, ckpt_error *err) {
   ckpt_gemm g = *gemm;
   pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
   ckpt_status status = CKPT_OK;
@@ -191,4 +216,29 @@ ckpt_status ckpt_gemm_cpu(ckpt_device *device, const ckpt_gemm *gemm, ckpt_error
   choose_tiles(&t);
   device->table->run_host(device, multiply_tiles, &t, (g.m + t.n_rows - 1) / t.n_rows * t.across, 1);
   return status;
+}
+
+/* Factors from this element of the summed axis on. */
+static void move_summed(ckpt_gemm *g, size_t k, size_t real_bytes) {
+  const ckpt_dtype_row *type = ckpt_dtype_get(g->b_dtype);
+  g->a = (const char *)g->a + (g->is_a_transposed ? k * g->lda : k) * real_bytes;
+  if (g->b_dtype == CKPT_DTYPE_NONE)
+    g->b = (const char *)g->b + (g->is_b_transposed ? k : k * g->ldb) * real_bytes;
+  else if (g->is_b_transposed || g->is_b_turned)
+    g->b_first += k;
+  else
+    g->b = (const char *)g->b + k * g->ldb / type->block_elements * type->block_bytes;
+}
+
+ckpt_status ckpt_gemm_cpu(ckpt_device *device, const ckpt_gemm *gemm, ckpt_error *err) {
+  const size_t slice = slice_of(device->kernels, gemm);
+  if (slice == gemm->k) return multiply_at_once(device, gemm, err);
+  for (size_t k = 0; k < gemm->k; k += slice) {
+    ckpt_gemm g = *gemm;
+    move_summed(&g, k, device->kernels->real_bytes);
+    g.k = least(slice, gemm->k - k);
+    if (k != 0) g.beta = 1, g.bias = NULL;
+    CKPT_TRY(multiply_at_once(device, &g, err));
+  }
+  return CKPT_OK;
 }

@@ -340,7 +340,8 @@ INSTANTIATE_TEST_SUITE_P(Families, ExecutorOf, testing::ValuesIn(kConfigs),
 
 // What products in bf16 take beside the arena is planned: of one, whose factors are small or not, and of a model.
 TEST(ProductsPlan, HoldsWhatIsTaken) {
-  const size_t shapes[][3] = {{40, 50, 60}, {17, 2100, 2001}, {5100, 24, 1000}, {2100, 2001, 40}, {3, 5, 7}};
+  const size_t shapes[][3] = {{40, 50, 60},     {17, 2100, 2001}, {5100, 24, 1000},
+                              {2100, 2001, 40}, {3, 5, 7},        {24, 300, 17000}};
   for (size_t level = 0; ckpt_tape_kernels_cpu(level) != nullptr; level++)
     for (const auto &[m, n, k] : shapes) {
       const ckpt_tape_kernels *kernels = ckpt_tape_kernels_cpu(level);
@@ -369,7 +370,7 @@ TEST(ProductsPlan, HoldsWhatIsTaken) {
 
 // A factor that may be rounded where it lies gives the same bits, whatever its size, its stride and that of the other.
 TEST(Products, AScratchFactorIsRoundedWhereItLies) {
-  const size_t shapes[][3] = {{40, 50, 60}, {130, 70, 33000}, {40, 2100, 2001}};
+  const size_t shapes[][3] = {{40, 50, 60}, {130, 70, 33000}, {40, 2100, 2001}, {10, 300, 17000}};
   for (size_t level = 0; ckpt_tape_kernels_cpu(level) != nullptr; level++)
     for (const auto &[m, n, k] : shapes) {
       ckpt_device *device = nullptr;

@@ -38,12 +38,8 @@ std::vector<uint8_t> Stored(ckpt_dtype dtype, const Floats &x, size_t n_columns)
   return out;
 }
 
-class StoredProduct : public testing::TestWithParam<ckpt_dtype> {};
-
-// Of several tiles; transposed b is cut between its rows, the other within them, also within a block.
-TEST_P(StoredProduct, HasTheBitsOfItsF32) {
-  const ckpt_dtype dtype = GetParam();
-  const size_t m = 100, n = 768, k = 256;
+// A product of m x k and k x n of a stored b has the bits of its f32, on any number of threads.
+void ExpectTheBitsOfItsF32(ckpt_dtype dtype, size_t m, size_t n, size_t k) {
   const Floats a = Normal(m * k, 1), bias = Normal(n, 3);
   for (int how = 0; how < 3; how++) { /* transposed, not, and not but stored as the transpose */
     const bool is_transposed = how == 0, is_turned = how == 2;
@@ -78,6 +74,48 @@ TEST_P(StoredProduct, HasTheBitsOfItsF32) {
         EXPECT_EQ(memcmp(c[0].data(), c[i].data(), m * n * sizeof(float)), 0)
             << i << ", " << how << (is_bf16 ? ", bf16" : "");
     }
+  }
+}
+
+class StoredProduct : public testing::TestWithParam<ckpt_dtype> {};
+
+// Of several tiles; transposed b is cut between its rows, the other within them, also within a block.
+TEST_P(StoredProduct, HasTheBitsOfItsF32) { ExpectTheBitsOfItsF32(GetParam(), 100, 768, 256); }
+
+// The summed axis is taken in slices.
+TEST(LongProduct, HasTheBitsOfItsF32) {
+  ExpectTheBitsOfItsF32(CKPT_BF16, 2, 256, 16640);
+  ExpectTheBitsOfItsF32(CKPT_Q8_0, 2, 256, 16640);
+}
+
+// Sums of slices, with what c and bias add once, of factors as they lie and transposed.
+TEST(LongProduct, AddsItsSlices) {
+  const size_t m = 3, n = 300, k = 17000;
+  const Floats a = Normal(m * k, 1), b = Normal(k * n, 2), bias = Normal(n, 3);
+  const auto rounded = [](float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    bits = (bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000;
+    memcpy(&x, &bits, sizeof bits);
+    return static_cast<double>(x);
+  };
+  for (const bool turns : {false, true}) { /* both factors are transposed */
+    Floats c(m * n, 0.5F);
+    ckpt_device *device = nullptr;
+    ASSERT_EQ(ckpt_device_cpu_new(&device, 2, nullptr, nullptr), CKPT_OK);
+    ckpt_gemm g = {};
+    g.is_a_transposed = g.is_b_transposed = turns, g.is_bf16 = true, g.m = m, g.n = n, g.k = k, g.alpha = 1, g.beta = 1;
+    g.a = a.data(), g.lda = turns ? m : k, g.b = b.data(), g.ldb = turns ? k : n, g.c = c.data(), g.ldc = n;
+    g.bias = bias.data();
+    ASSERT_EQ(device->table->gemm(device, &g, nullptr), CKPT_OK);
+    ckpt_device_free(device);
+    for (size_t i = 0; i < m; i++)
+      for (size_t j = 0; j < n; j++) {
+        double sum = 0.5 + bias[j];
+        for (size_t s = 0; s < k; s++)
+          sum += rounded(a[turns ? s * m + i : i * k + s]) * rounded(b[turns ? j * k + s : s * n + j]);
+        ASSERT_NEAR(c[i * n + j], sum, 2e-3) << turns << ' ' << i << ' ' << j; /* of sums of some 130 */
+      }
   }
 }
 
