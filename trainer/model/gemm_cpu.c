@@ -51,15 +51,17 @@ static void choose_tiles(tiles *t) {
   t->across = (g->n + t->n_columns - 1) / t->n_columns;
 }
 
-/* b from this column of the product on. */
-static void move_b(ckpt_gemm *g, size_t column, size_t real_bytes) {
+/* b from this element of the summed axis and this column of the product on. */
+static void move_b(ckpt_gemm *g, size_t k, size_t column, size_t real_bytes) {
   const ckpt_dtype_row *type = ckpt_dtype_get(g->b_dtype);
-  if (g->b_dtype == CKPT_DTYPE_NONE)
-    g->b = (const char *)g->b + (g->is_b_transposed ? column * g->ldb : column) * real_bytes;
-  else if (g->is_b_transposed || g->is_b_turned)
-    g->b = (const char *)g->b + column * g->ldb / type->block_elements * type->block_bytes;
-  else
-    g->b_first += column;
+  const bool has_columns_as_rows = g->is_b_transposed || g->is_b_turned;
+  const size_t row = has_columns_as_rows ? column : k, first = has_columns_as_rows ? k : column;
+  if (g->b_dtype == CKPT_DTYPE_NONE) {
+    g->b = (const char *)g->b + (row * g->ldb + first) * real_bytes;
+    return;
+  }
+  g->b = (const char *)g->b + row * g->ldb / type->block_elements * type->block_bytes;
+  g->b_first += first;
 }
 
 static void multiply_tiles(const void *arg, size_t begin, size_t end) {
@@ -71,7 +73,7 @@ static void multiply_tiles(const void *arg, size_t begin, size_t end) {
     g.m = g.m - row < t->n_rows ? g.m - row : t->n_rows;
     g.n = g.n - column < t->n_columns ? g.n - column : t->n_columns;
     g.a = (const char *)g.a + (g.is_a_transposed ? row : row * g.lda) * t->real_bytes;
-    move_b(&g, column, t->real_bytes);
+    move_b(&g, 0, column, t->real_bytes);
     g.c = (char *)g.c + (row * g.ldc + column) * t->real_bytes;
     if (g.bias != NULL) g.bias = (const char *)g.bias + column * t->real_bytes;
     ckpt_status status = t->multiply(&g, &error);
@@ -218,24 +220,13 @@ static ckpt_status multiply_at_once(ckpt_device *device, const ckpt_gemm *gemm, 
   return status;
 }
 
-/* Factors from this element of the summed axis on. */
-static void move_summed(ckpt_gemm *g, size_t k, size_t real_bytes) {
-  const ckpt_dtype_row *type = ckpt_dtype_get(g->b_dtype);
-  g->a = (const char *)g->a + (g->is_a_transposed ? k * g->lda : k) * real_bytes;
-  if (g->b_dtype == CKPT_DTYPE_NONE)
-    g->b = (const char *)g->b + (g->is_b_transposed ? k : k * g->ldb) * real_bytes;
-  else if (g->is_b_transposed || g->is_b_turned)
-    g->b_first += k;
-  else
-    g->b = (const char *)g->b + k * g->ldb / type->block_elements * type->block_bytes;
-}
-
 ckpt_status ckpt_gemm_cpu(ckpt_device *device, const ckpt_gemm *gemm, ckpt_error *err) {
   const size_t slice = slice_of(device->kernels, gemm);
   if (slice == gemm->k) return multiply_at_once(device, gemm, err);
   for (size_t k = 0; k < gemm->k; k += slice) {
     ckpt_gemm g = *gemm;
-    move_summed(&g, k, device->kernels->real_bytes);
+    g.a = (const char *)g.a + (g.is_a_transposed ? k * g.lda : k) * device->kernels->real_bytes;
+    move_b(&g, k, 0, device->kernels->real_bytes);
     g.k = least(slice, gemm->k - k);
     if (k != 0) g.beta = 1, g.bias = NULL;
     CKPT_TRY(multiply_at_once(device, &g, err));

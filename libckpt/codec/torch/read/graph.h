@@ -48,9 +48,9 @@ typedef struct ckpt_torch_tensor {
   bool is_unknown; /* not read, and made by what PyTorch has not */
 } ckpt_torch_tensor;
 
-/* Views of what is stored (expanded, overlapping) cost nothing to describe and all their bytes to read. So tensors of a
- * graph may have CKPT_TORCH_VIEWS bytes for each byte of its storages, and those of all graphs of an index
- * CKPT_TORCH_EXPANDED bytes more. */
+/* A view that expands or overlaps its storage takes no space in a file, but reading it takes all its bytes. Tensors of
+ * a graph may have CKPT_TORCH_VIEWS bytes for each byte of its storages. All graphs of an index may exceed that by
+ * CKPT_TORCH_EXPANDED bytes. */
 #define CKPT_TORCH_VIEWS 16
 #define CKPT_TORCH_EXPANDED (UINT64_C(4) << 30)
 
