@@ -1,12 +1,14 @@
 /* gemm.c - how much of a model's pass its matrix products alone would take.
  *
- *   gemm gpt2|llama ROWS LENGTH THREADS [PASSES [f32|bf16]]
+ *   gemm gpt2|llama ROWS LENGTH THREADS [PASSES|turns [f32|bf16]]
  *
  * Runs a forward and a training pass of GPT-2 124M, or of a Llama of 100M, with random weights, and then the products
  * of that pass alone: the same shapes, cut the same way, by the same library and threads; attention's products over the
  * causal half are among them, as products of heads. Prints tokens a second and the share, of time and of processor time
- * (which others on the machine disturb less), and the processor time of the products. Best of PASSES (3). Products of
- * bf16 that oneDNN is given as rounded f32 are replayed as those of f32, without the rounding. */
+ * (which others on the machine disturb less), and the processor time of the products. Best of PASSES (3), after one to
+ * warm up. With `turns`, each line of the input is a pass of each kind and its products, whose seconds are a line of
+ * the output: forward, its products, forward and backward, its products. Products of bf16 that oneDNN is given as
+ * rounded f32 are replayed as those of f32, without the rounding. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,13 +37,13 @@ static double seconds(clockid_t clock) {
 
 static moment now(void) { return (moment){seconds(CLOCK_MONOTONIC), seconds(CLOCK_PROCESS_CPUTIME_ID)}; }
 
-static double least(double a, double b) { return a < b ? a : b; }
-
-/* Keeps the least of what passed since `begin`. */
-static void take(moment *best, moment begin) {
+static moment since(moment begin) {
   const moment end = now();
-  best->time = least(best->time, end.time - begin.time);
-  best->processor = least(best->processor, end.processor - begin.processor);
+  return (moment){end.time - begin.time, end.processor - begin.processor};
+}
+
+static moment least(moment a, moment b) {
+  return (moment){a.time < b.time ? a.time : b.time, a.processor < b.processor ? a.processor : b.processor};
 }
 
 /* ---- a device that remembers its products ---------------------------------------------------------------------------
@@ -95,32 +97,44 @@ static void replay(ckpt_device *device, const ckpt_model *model, const ckpt_toke
 /* ---- the passes -----------------------------------------------------------------------------------------------------
  */
 
-static void measure(ckpt_executor *x, ckpt_device *device, const ckpt_model *model, const ckpt_token_batch *batch,
-                    bool is_training, int n_passes) {
-  moment pass = {1e30, 1e30}, alone = {1e30, 1e30};
+/* What a kind of pass and its products alone took at least, and last. */
+typedef struct pass_kind {
+  const char *name;
+  bool is_training;
+  moment pass, alone, last_pass, last_alone;
+} pass_kind;
+
+/* Measures a pass and its products; false if it fails. */
+static bool measure(pass_kind *kind, ckpt_executor *x, ckpt_device *device, const ckpt_model *model,
+                    const ckpt_token_batch *batch) {
   ckpt_forward_result result;
-  for (int i = 0; i <= n_passes; i++) {
-    n_calls = 0;
-    moment begin = now();
-    ckpt_status status =
-        is_training ? ckpt_executor_train(x, batch, 1, &result, NULL) : ckpt_executor_forward(x, batch, &result, NULL);
-    if (status != CKPT_OK) exit(1);
-    if (i > 0) take(&pass, begin);
-    begin = now();
-    replay(device, model, batch, is_training);
-    if (i > 0) take(&alone, begin);
-  }
-  const double n_tokens = (double)batch->n_rows * batch->length;
-  printf("%-20s %8.1f tokens/s, products alone %8.1f, share %.3f (%.3f), %.3f s of processors\n",
-         is_training ? "forward and backward" : "forward", n_tokens / pass.time, n_tokens / alone.time,
-         alone.time / pass.time, alone.processor / pass.processor, alone.processor);
+  n_calls = 0;
+  moment begin = now();
+  const ckpt_status status = kind->is_training ? ckpt_executor_train(x, batch, 1, &result, NULL)
+                                               : ckpt_executor_forward(x, batch, &result, NULL);
+  kind->last_pass = since(begin);
+  begin = now();
+  replay(device, model, batch, kind->is_training);
+  kind->last_alone = since(begin);
+  kind->pass = least(kind->pass, kind->last_pass), kind->alone = least(kind->alone, kind->last_alone);
+  return status == CKPT_OK;
+}
+
+static void print_last(const pass_kind *kind) { printf("%.6f %.6f ", kind->last_pass.time, kind->last_alone.time); }
+
+static void print_least(const pass_kind *kind, double n_tokens) {
+  printf("%-20s %8.1f tokens/s, products alone %8.1f, share %.3f (%.3f), %.3f s of processors\n", kind->name,
+         n_tokens / kind->pass.time, n_tokens / kind->alone.time, kind->alone.time / kind->pass.time,
+         kind->alone.processor / kind->pass.processor, kind->alone.processor);
 }
 
 int main(int argc, char **argv) {
   if (argc < 5) return 2;
+  setvbuf(stdout, NULL, _IOLBF, 0);
   const char *config = strcmp(argv[1], "gpt2") == 0 ? gpt2 : llama;
   const uint32_t rows = (uint32_t)strtoul(argv[2], NULL, 10), length = (uint32_t)strtoul(argv[3], NULL, 10);
-  const int n_passes = argc > 5 ? (int)strtol(argv[5], NULL, 10) : 3;
+  const bool is_in_turns = argc > 5 && strcmp(argv[5], "turns") == 0;
+  const long n_passes = argc > 5 ? strtol(argv[5], NULL, 10) : 3;
   const ckpt_model_options model_options = {
       .struct_size = sizeof model_options, .needs_backward = true, .is_bf16 = argc > 6 && strcmp(argv[6], "bf16") == 0};
   ckpt_model *model;
@@ -148,8 +162,17 @@ int main(int argc, char **argv) {
   const ckpt_token_batch batch = {.n_rows = rows, .length = length, .ids = ids, .targets = ids};
   printf("%s B%uxT%u, %s threads, %s, %s\n", argv[1], rows, length, argv[4], kernels->name,
          model_options.is_bf16 ? "bf16" : "f32");
-  measure(x, device, model, &batch, false, n_passes);
-  measure(x, device, model, &batch, true, n_passes);
+  pass_kind kinds[] = {{.name = "forward"}, {.name = "forward and backward", .is_training = true}};
+  const size_t n_kinds = sizeof kinds / sizeof *kinds;
+  for (long i = 0; is_in_turns ? getchar() == '\n' : i <= n_passes; i++) {
+    for (size_t k = 0; k < n_kinds; k++) {
+      if (i <= 1) kinds[k].pass = kinds[k].alone = (moment){1e30, 1e30}; /* the first pass warms up */
+      if (!measure(&kinds[k], x, device, model, &batch)) return 1;
+      if (is_in_turns) print_last(&kinds[k]);
+    }
+    if (is_in_turns) puts("");
+  }
+  for (size_t k = 0; k < n_kinds; k++) print_least(&kinds[k], (double)rows * length);
   device->table = real_table;
   ckpt_executor_free(x);
   ckpt_device_free(device);

@@ -10,8 +10,9 @@
     python peers.py train CONFIG ROWS LENGTH THREADS f32|bf16 [cpu|cuda] [eager] [compile]
                                                         steps of transformers' GPT-2 with AdamW: tokens a second of a step
                                                         and of its matrix products alone
-    python peers.py tape CONFIG ROWS LENGTH THREADS f32|bf16    its forward, and forward and backward: tokens a second, and
-                                                        the share that its matrix products alone would take
+    python peers.py tape CONFIG ROWS LENGTH THREADS f32|bf16    for each line of the input a line of seconds: forward eager
+                                                        and compiled and its matrix products alone, forward and
+                                                        backward likewise
 """
 import argparse
 import contextlib
@@ -153,38 +154,46 @@ def fastest(run, device, times=4):
 
 
 def linears(config):
-    """(in, out) of a layer's matrices."""
-    width = config.hidden_size
+    """(in, out, is the weight stored as out x in) of a model's matrices."""
+    width, n = config.hidden_size, config.num_hidden_layers
+    head = [(width, config.vocab_size, True)]
     if config.model_type == "gpt2":
-        return [(width, 3 * width), (width, width), (width, 4 * width), (4 * width, width)]
+        return [(width, 3 * width, False), (width, width, False), (width, 4 * width, False), (4 * width, width, False)] * n + head
     inner = config.intermediate_size
     keys = width // config.num_attention_heads * config.num_key_value_heads
-    return [(width, width), (width, keys), (width, keys), (width, width), (width, inner), (width, inner), (inner, width)]
+    shapes = [(width, width), (width, keys), (width, keys), (width, width), (width, inner), (width, inner), (inner, width)]
+    return [(*shape, True) for shape in shapes] * n + head
 
 
 def products(config, rows, length, dtype, device, is_training=True):
     """The products of a pass as a function: of each linear layer forward and twice backward, and of attention those of
-    the causal half."""
+    the causal half. They write to memory that is there already: a product alone does not wait for pages."""
     tokens, width, heads = rows * length, config.hidden_size, rows * config.num_attention_heads
-    shapes = linears(config) * config.num_hidden_layers + [(width, config.vocab_size)]
+    matrices = linears(config)
 
     def matrix(*shape):
         return torch.randn(*shape, device=device, dtype=dtype)
 
-    made = {shape: (matrix(tokens, shape[0]), matrix(*shape), matrix(tokens, shape[1])) for shape in set(shapes)}
-    q, scores = matrix(heads, length, width // config.num_attention_heads), matrix(heads, length, length // 2)
-    half = q[:, : length // 2]
+    def operands(n_in, n_out, is_transposed):
+        weight = (n_out, n_in) if is_transposed else (n_in, n_out)
+        return [matrix(*shape) for shape in 2 * ((tokens, n_in), weight, (tokens, n_out))]
+
+    made = {shape: operands(*shape) for shape in set(matrices)}
+    head_width, half = width // config.num_attention_heads, length // 2
+    q, weighed, k = matrix(heads, length, head_width), matrix(heads, length, head_width), matrix(heads, half, head_width)
+    scores = matrix(heads, length, half)
 
     def run():
-        for shape in shapes:
-            x, w, y = made[shape]
-            x @ w
+        for shape in matrices:
+            x, w, y, dx, dw, out = made[shape]
+            torch.mm(x, w.T if shape[2] else w, out=out)
             if is_training:
-                y @ w.T, x.T @ y
+                torch.mm(y, w if shape[2] else w.T, out=dx)
+                torch.mm(*((y.T, x) if shape[2] else (x.T, y)), out=dw)
         for _ in range(config.num_hidden_layers):
             for _ in range(3 if is_training else 1):  # scores and their gradient; two gradients
-                torch.bmm(q, half.transpose(1, 2))
-                torch.bmm(scores, half)
+                torch.bmm(q, k.transpose(1, 2), out=scores)
+                torch.bmm(scores, k, out=weighed)
 
     return run
 
@@ -232,21 +241,32 @@ def tape(folder, rows, length, threads, dtype):
     torch.set_num_threads(int(threads))
     config = AutoConfig.from_pretrained(folder)
     ids = torch.randint(0, config.vocab_size, (rows, length))
+    jobs = []
     for is_training in (False, True):
-        alone = fastest(products(config, rows, length, torch.bfloat16 if is_bf16 else torch.float32, "cpu", is_training), "cpu")
         for mode in ("eager", "compile"):
-            model, loss_of = model_and_loss(config, mode, ids, is_bf16, "cpu")
+            jobs.append(pass_of(config, mode, ids, is_bf16, is_training))
+        jobs.append(products(config, rows, length, torch.bfloat16 if is_bf16 else torch.float32, "cpu", is_training))
+    for _ in sys.stdin:
+        print(*(seconds_of(job) for job in jobs), flush=True)
 
-            def run():
-                with torch.set_grad_enabled(is_training):
-                    loss = loss_of()
-                if is_training:
-                    loss.backward()
-                    model.zero_grad()
 
-            seconds = fastest(run, "cpu")
-            print("train" if is_training else "forward", mode, f"{rows * length / seconds:.1f}", f"{alone / seconds:.3f}",
-                  flush=True)
+def pass_of(config, mode, ids, is_bf16, is_training):
+    model, loss_of = model_and_loss(config, mode, ids, is_bf16, "cpu")
+
+    def run():
+        with torch.set_grad_enabled(is_training):
+            loss = loss_of()
+        if is_training:
+            loss.backward()
+            model.zero_grad()
+
+    return run
+
+
+def seconds_of(run):
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
 
 
 def main(job, *arguments):

@@ -72,13 +72,15 @@ static ckpt_status make_plan(ckpt_memory_plan *plan, ckpt_executor_memory *memor
 }
 
 /* Both factors of the last may be those of a smaller batch; of the others the matrix is as it is, and forward it may be
- * stored otherwise. */
+ * stored otherwise. x_is_scratch: x is rounded where it lies, and lies so backward unless it is made again. */
 static void plan_linear(const ckpt_tape_linear *l, bool is_bf16, const ckpt_parameter_place *place, uint32_t n_products,
-                        size_t *shared, size_t *panels) {
+                        bool x_is_scratch, bool is_made_again, size_t *shared, size_t *panels) {
   ckpt_gemm products[] = {{.m = l->n_tokens, .n = l->n_out, .k = l->n_in},
                           {.m = l->n_tokens, .n = l->n_in, .k = l->n_out},
                           {.m = l->n_out, .n = l->n_in, .k = l->n_tokens}};
-  products[1].is_a_scratch = products[2].is_a_scratch = l->is_scratch;
+  products[0].is_a_scratch = x_is_scratch;
+  products[1].is_a_scratch = products[2].is_a_scratch = true;
+  products[2].is_b_rounded = x_is_scratch && !is_made_again;
   if (place != NULL) products[0].b_dtype = place->dtype, products[0].is_b_turned = place->is_turned;
   for (uint32_t i = 0; i < n_products; i++) {
     size_t own;
@@ -91,7 +93,7 @@ static void plan_linear(const ckpt_tape_linear *l, bool is_bf16, const ckpt_para
 }
 
 static uint64_t plan_products(const ckpt_model *model, const ckpt_executor_options *options,
-                              const ckpt_tape_limits *limits) {
+                              const ckpt_tape_limits *limits, const ckpt_memory_plan *plan) {
   size_t shared = 0, panels = 0;
   for (uint32_t i = 0; i < model->tape.n_entries; i++) {
     const ckpt_tape_entry *entry = &model->tape.entries[i];
@@ -104,11 +106,9 @@ static uint64_t plan_products(const ckpt_model *model, const ckpt_executor_optio
     const uint32_t n = op->linears(&model->tape, entry, limits, linears);
     for (uint32_t k = 0; k < n; k++) {
       const bool is_frozen = k == 0 && entry->attributes.is_frozen;
-      plan_linear(&linears[k], entry->attributes.is_bf16, k == 0 ? place : NULL,
-                  !options->has_backward ? 1
-                  : is_frozen            ? 2
-                                         : 3,
-                  &shared, &panels);
+      const uint32_t n_products = !options->has_backward ? 1 : is_frozen ? 2 : 3;
+      plan_linear(&linears[k], entry->attributes.is_bf16, k == 0 ? place : NULL, n_products,
+                  k == 0 && plan->is_factor[entry->in[0]], limits->recompute != CKPT_RECOMPUTE_NONE, &shared, &panels);
     }
   }
   return shared + (uint64_t)panels * ckpt_device_cpu_threads(options->n_threads);
@@ -123,8 +123,8 @@ ckpt_status ckpt_executor_plan(ckpt_executor_memory *out, const ckpt_model *mode
   CKPT_TRY(make_limits(&limits, model, options, real_bytes, err));
   ckpt_arena_init(&records, UINT64_MAX);
   ckpt_status status = make_plan(&plan, out, &records, &limits, model, options->has_backward, err);
+  if (status == CKPT_OK) out->products = plan_products(model, options, &limits, &plan);
   ckpt_arena_free(&records);
-  if (status == CKPT_OK) out->products = plan_products(model, options, &limits);
   return status;
 }
 
@@ -418,6 +418,8 @@ static ckpt_status run_step(ckpt_executor *x, const run *r, uint32_t number, boo
                          .batch = r->batch,
                          .n_tokens = r->n_tokens,
                          .state = x->state + x->plan.states[entry_number],
+                         .x_is_scratch = x->plan.steps[number].x_is_scratch,
+                         .x_is_rounded = x->plan.steps[number].x_is_rounded,
                          .axes = x->axes,
                          .loss_rows = (size_t)x->limits.loss_rows,
                          .head_first = r->head_first,

@@ -141,17 +141,18 @@ static size_t bytes_of(const ckpt_tape_kernels *kernels, const ckpt_gemm *g, boo
     return 0;
   }
   const size_t n_a = g->m * g->k, n_b = g->n * g->k;
-  const bool is_native = kernels->round == NULL, rounds_b = b_may_be_less || n_b <= MAX_ROUNDED;
-  const bool packs_a = is_native || (!g->is_a_scratch && n_a > MAX_ROUNDED), packs_b = packs_a || n_b > MAX_ROUNDED;
+  const bool is_native = kernels->round == NULL, a_is_ready = g->is_a_scratch || g->is_a_rounded;
+  const bool packs_a = is_native || (!a_is_ready && n_a > MAX_ROUNDED);
+  const bool packs_b = is_native || (!g->is_b_rounded && (packs_a || n_b > MAX_ROUNDED));
+  const bool rounds_b = !g->is_b_rounded && (b_may_be_less || n_b <= MAX_ROUNDED);
   const size_t element_bytes = is_native ? sizeof(uint16_t) : sizeof(float);
   *panels = packs_a ? panel_bytes(g->m, TILE_ROWS, g->k, element_bytes) : 0;
   if (packs_b) *panels += panel_bytes(g->n, TILE_COLUMNS, g->k, element_bytes);
-  if (packs_b) *panels += round_up(((g->k > TILE_COLUMNS ? g->k : TILE_COLUMNS) + IN_A_ROW) * sizeof(float), 64);
+  if (packs_a || packs_b)
+    *panels += round_up(((g->k > TILE_COLUMNS ? g->k : TILE_COLUMNS) + IN_A_ROW) * sizeof(float), 64);
   if (is_native) return 0;
-  return round_up(
-      ((g->is_a_scratch ? 0 : round_up(least(n_a, MAX_ROUNDED), 16)) + (rounds_b ? least(n_b, MAX_ROUNDED) : 0)) *
-          sizeof(float),
-      64);
+  const size_t shared_a = a_is_ready ? 0 : round_up(least(n_a, MAX_ROUNDED), 16);
+  return round_up((shared_a + (rounds_b ? least(n_b, MAX_ROUNDED) : 0)) * sizeof(float), 64);
 }
 
 /* A long summed axis is multiplied a slice after the other, so that b's slice is rounded once for all tiles. Slices are
@@ -179,28 +180,37 @@ size_t ckpt_gemm_cpu_bytes(const ckpt_tape_kernels *kernels, const ckpt_gemm *g,
 
 static bool is_small(const factor *f) { return f->n_rows * f->n_columns <= MAX_ROUNDED; }
 
-/* Rounds a, and b where it lies in f32, if they are small. The products are then those of f32 that tiles would make. */
+/* Rounds a where it lies if it may, and small factors in f32. The products are then those of f32 that tiles would make.
+ */
 static void round_factors(ckpt_device *device, ckpt_gemm *g) {
   factor a = {.round = device->kernels->round, .from = g->a, .stride = g->lda};
   factor b = {.round = device->kernels->round, .from = g->b, .stride = g->ldb};
   a.n_rows = g->is_a_transposed ? g->k : g->m, a.n_columns = g->is_a_transposed ? g->m : g->k;
   b.n_rows = g->is_b_transposed ? g->n : g->k, b.n_columns = g->is_b_transposed ? g->k : g->n;
-  const bool rounds_b = g->b_dtype == CKPT_DTYPE_NONE && is_small(&b);
-  const size_t n_a = g->is_a_scratch ? 0 : round_up(a.n_rows * a.n_columns, 16);
+  if (!g->is_bf16 || a.round == NULL) return;
+  if (g->is_a_scratch && !g->is_a_rounded) {
+    a.to = (float *)g->a;
+    device->table->run_host(device, round_in_place, &a, a.n_rows, 32);
+    g->is_a_rounded = true;
+  }
+  if (!g->is_a_rounded && !is_small(&a)) return;
+  const bool rounds_a = !g->is_a_rounded;
+  const bool rounds_b = g->b_dtype == CKPT_DTYPE_NONE && !g->is_b_rounded && is_small(&b);
+  const size_t n_a = rounds_a ? round_up(a.n_rows * a.n_columns, 16) : 0;
   const size_t n_b = rounds_b ? b.n_rows * b.n_columns : 0;
-  if (!g->is_bf16 || a.round == NULL || (!g->is_a_scratch && !is_small(&a))) return;
   float *shared = n_a + n_b == 0 ? NULL : ckpt_device_cpu_shared(device, (n_a + n_b) * sizeof(float));
   if (shared == NULL && n_a + n_b != 0) return; /* tiles do without */
-  a.to = g->is_a_scratch ? (float *)g->a : shared;
-  device->table->run_host(device, g->is_a_scratch ? round_in_place : round_rows, &a, a.n_rows, 32);
-  if (!g->is_a_scratch) g->a = a.to, g->lda = a.n_columns;
-  g->is_a_rounded = true;
+  if (rounds_a) {
+    a.to = shared;
+    device->table->run_host(device, round_rows, &a, a.n_rows, 32);
+    g->a = a.to, g->lda = a.n_columns, g->is_a_rounded = true;
+  }
   if (rounds_b) {
     b.to = shared + n_a;
     device->table->run_host(device, round_rows, &b, b.n_rows, 32);
-    g->b = b.to, g->ldb = b.n_columns;
+    g->b = b.to, g->ldb = b.n_columns, g->is_b_rounded = true;
   }
-  if (rounds_b || g->b_dtype == CKPT_BF16) g->is_bf16 = false;
+  if (g->is_b_rounded || g->b_dtype == CKPT_BF16) g->is_bf16 = false;
 }
 
 static ckpt_status multiply_at_once(ckpt_device *device, const ckpt_gemm *gemm, ckpt_error *err) {
@@ -222,9 +232,11 @@ static ckpt_status multiply_at_once(ckpt_device *device, const ckpt_gemm *gemm, 
 
 ckpt_status ckpt_gemm_cpu(ckpt_device *device, const ckpt_gemm *gemm, ckpt_error *err) {
   const size_t slice = slice_of(device->kernels, gemm);
-  if (slice == gemm->k) return multiply_at_once(device, gemm, err);
+  ckpt_gemm whole = *gemm;
+  if (device->kernels->round == NULL) whole.is_a_rounded = whole.is_b_rounded = false; /* here nothing is, beforehand */
+  if (slice == gemm->k) return multiply_at_once(device, &whole, err);
   for (size_t k = 0; k < gemm->k; k += slice) {
-    ckpt_gemm g = *gemm;
+    ckpt_gemm g = whole;
     g.a = (const char *)g.a + (g.is_a_transposed ? k * g.lda : k) * device->kernels->real_bytes;
     move_b(&g, k, 0, device->kernels->real_bytes);
     g.k = least(slice, gemm->k - k);

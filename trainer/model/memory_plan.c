@@ -137,6 +137,50 @@ static ckpt_status find_first_gradients(planner *p) {
   return CKPT_OK;
 }
 
+/* ---- factors --------------------------------------------------------------------------------------------------------
+ */
+
+static bool is_product(const ckpt_tape_entry *entry) {
+  return entry->attributes.is_bf16 && ckpt_tape_ops[entry->op]->linears != NULL;
+}
+
+/* Values that products of bf16 alone read. */
+static void find_factors(const planner *p, bool has_backward) {
+  bool *is_factor = p->plan->is_factor;
+  for (uint32_t i = 0; i < p->tape->n_values; i++) is_factor[i] = is_activation(p, i);
+  for (uint32_t i = 0; i < p->tape->n_entries; i++) {
+    const ckpt_tape_entry *entry = &p->tape->entries[i];
+    const uint32_t kept = has_backward ? ckpt_tape_ops[entry->op]->keeps(entry).out : 0;
+    for (uint32_t k = 0; k < entry->n_in; k++)
+      if (entry->in[k] != CKPT_NO_VALUE && (k != 0 || !is_product(entry))) is_factor[entry->in[k]] = false;
+    for (uint32_t k = 0; k < entry->n_parameters; k++)
+      if (entry->parameters[k] != CKPT_NO_VALUE) is_factor[entry->parameters[k]] = false;
+    for (uint32_t k = 0; k < entry->n_out; k++)
+      if ((kept >> k & 1) != 0) is_factor[entry->out[k]] = false;
+  }
+}
+
+/* Tells each step whether its products may round their factor where it lies, and whether a step before has. A value
+ * that is made again is as it was. */
+static ckpt_status plan_factors(planner *p, bool has_backward) {
+  ckpt_memory_plan *plan = p->plan;
+  plan->is_factor = ckpt_arena_array(p->arena, (size_t)p->tape->n_values + 1, sizeof *plan->is_factor);
+  CKPT_TRY_ALLOC(plan->is_factor, p->err);
+  bool *is_rounded = ckpt_arena_array(p->arena, (size_t)p->tape->n_values + 1, sizeof *is_rounded);
+  CKPT_TRY_ALLOC(is_rounded, p->err);
+  find_factors(p, has_backward);
+  for (uint32_t i = 0; i < plan->n_steps; i++) {
+    ckpt_schedule_step *step = &plan->steps[i];
+    const ckpt_tape_entry *entry = &p->tape->entries[step->entry];
+    for (uint32_t k = 0; k < entry->n_out && !step->is_backward; k++) is_rounded[entry->out[k]] = false;
+    if (!is_product(entry) || !plan->is_factor[entry->in[0]]) continue;
+    step->x_is_scratch = true;
+    step->x_is_rounded = is_rounded[entry->in[0]];
+    is_rounded[entry->in[0]] = !step->is_backward || step->x_is_rounded;
+  }
+  return CKPT_OK;
+}
+
 /* ---- sizes ----------------------------------------------------------------------------------------------------------
  */
 
@@ -289,6 +333,7 @@ ckpt_status ckpt_memory_plan_make(ckpt_memory_plan *out, ckpt_arena *arena, cons
       look_at_forward(&p, i);
   }
   CKPT_TRY(find_first_gradients(&p));
+  CKPT_TRY(plan_factors(&p, has_backward));
   CKPT_TRY(make_sizes(&p));
   CKPT_TRY(make_scratch(&p));
   CKPT_TRY(make_states(&p));

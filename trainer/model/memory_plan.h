@@ -10,9 +10,11 @@
 typedef struct ckpt_schedule_step {
   uint32_t entry;
   bool is_backward;
-  uint8_t adds;     /* bit i: the gradient of input i has been begun before */
-  bool may_set;     /* the operation can set its weight's gradient, and no step before gives that any */
-  uint32_t scratch; /* number of its buffer, or CKPT_NEVER */
+  uint8_t adds;      /* bit i: the gradient of input i has been begun before */
+  bool may_set;      /* the operation can set its weight's gradient, and no step before gives that any */
+  bool x_is_scratch; /* input 0 is a factor of bf16 products alone: they may round it where it lies */
+  bool x_is_rounded; /* and a step before has let them */
+  uint32_t scratch;  /* number of its buffer, or CKPT_NEVER */
 } ckpt_schedule_step;
 
 /* A range of the arena that is in use from step `first` to step `last`. */
@@ -28,6 +30,7 @@ typedef struct ckpt_memory_plan {
   ckpt_planned_buffer *buffers;
   uint32_t n_buffers, n_values;
   bool *is_set;     /* by number of the parameter: whether the step that begins its gradient may set it */
+  bool *is_factor;  /* by value: factors of bf16 products are all that reads it, forward and backward */
   uint64_t *states; /* by entry: offset of its state */
   uint64_t inputs[CKPT_N_INPUTS];
   uint64_t arena, live, state; /* bytes */

@@ -22,6 +22,8 @@ typedef struct ckpt_tape_call {
   ckpt_dtype dtypes[CKPT_TAPE_MAX_PARAMETERS]; /* of parameters as stored; NONE: reals */
   bool is_turned;                              /* parameter 0 lies transposed */
   void *scratch, *state;
+  bool x_is_scratch;            /* a product may round in[0] where it lies: products of bf16 alone read it */
+  bool x_is_rounded;            /* and has, in an entry before */
   ckpt_axis_group *const *axes; /* of the mesh */
   size_t loss_rows;
   size_t head_first, head_rows; /* tokens that linear_loss is made of: all, but for ckpt_executor_head */
@@ -39,7 +41,6 @@ typedef struct ckpt_tape_call {
 /* A matrix that tokens go through, at the largest batch: (n_tokens x n_in) times (n_in x n_out). */
 typedef struct ckpt_tape_linear {
   uint64_t n_tokens, n_in, n_out;
-  bool is_scratch; /* the gradient of what it gives is the entry's scratch */
 } ckpt_tape_linear;
 
 /* What backward reads, as bits of in[] and out[]; and which of them have gradients. */

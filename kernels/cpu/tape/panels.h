@@ -111,7 +111,8 @@ static inline ckpt_status multiply_panels_as(const ckpt_gemm *gemm, bool has_bf1
   const size_t element_bytes = is_native ? sizeof(uint16_t) : sizeof(float);
   const ckpt_dtype wanted = is_native ? CKPT_BF16 : CKPT_F32;
   operand a = {.at = g.a, .dtype = CKPT_F32, .wanted = wanted, .stride = g.lda};
-  operand b = {.at = g.b, .wanted = wanted, .rounds = g.is_bf16, .stride = g.ldb, .first = g.b_first};
+  operand b = {
+      .at = g.b, .wanted = wanted, .rounds = g.is_bf16 && !g.is_b_rounded, .stride = g.ldb, .first = g.b_first};
   a.rounds = g.is_bf16 && !g.is_a_rounded;
   b.is_turned = g.is_b_turned;
   a.rows = g.is_a_transposed ? g.k : g.m, a.columns = g.is_a_transposed ? g.m : g.k;

@@ -25,12 +25,12 @@ typedef void ckpt_tape_kernel(const void *args, size_t begin, size_t end);
  * 1. b may lie as a checkpoint stores it: it counts as its elements in f32, and the result has the bits of these. */
 typedef struct ckpt_gemm {
   bool is_a_transposed, is_b_transposed;
-  bool is_bf16;       /* elements of a and b count rounded to bf16, to nearest even; sums are in f32 */
-  bool is_a_rounded;  /* those of a have been rounded */
-  bool is_a_scratch;  /* a device may round a where it lies */
-  ckpt_dtype b_dtype; /* bf16, f16 or a block type; NONE: reals. Its rows are ldb elements, whole blocks */
-  size_t b_first;     /* of a b_dtype: elements of each stored row before those of the product */
-  bool is_b_turned;   /* of a b_dtype: it lies as n rows of k, and is multiplied as the k x n that it stands for */
+  bool is_bf16;                    /* elements of a and b count rounded to bf16, to nearest even; sums are in f32 */
+  bool is_a_scratch;               /* with it: the device may round a where it lies */
+  bool is_a_rounded, is_b_rounded; /* that factor was such an a of a product before, whole */
+  ckpt_dtype b_dtype;              /* bf16, f16 or a block type; NONE: reals. Its rows are ldb elements, whole blocks */
+  size_t b_first;                  /* of a b_dtype: elements of each stored row before those of the product */
+  bool is_b_turned; /* of a b_dtype: it lies as n rows of k, and is multiplied as the k x n that it stands for */
   size_t m, n, k;
   const void *a, *b, *bias; /* bias: n, or NULL */
   void *c;

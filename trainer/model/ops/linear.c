@@ -63,6 +63,8 @@ static ckpt_status product(const ckpt_tape_call *call, uint32_t bias, ckpt_error
                     .k = n_in,
                     .a = call->in[0],
                     .lda = n_in,
+                    .is_a_scratch = call->x_is_scratch,
+                    .is_a_rounded = call->x_is_rounded,
                     .b = call->parameters[0],
                     .b_dtype = call->dtypes[0],
                     .is_b_turned = call->is_turned,
@@ -74,13 +76,14 @@ static ckpt_status product(const ckpt_tape_call *call, uint32_t bias, ckpt_error
   return multiply(call, &gemm, err);
 }
 
+/* The gradient of x. That of y is its scratch: nothing but products reads it from here on. */
 static ckpt_status product_to_x(const ckpt_tape_call *call, ckpt_error *err) {
   const ckpt_tape_entry *entry = call->entry;
   size_t n_in = ckpt_tape_columns(call->tape, entry->in[0]), n_out = n_out_of(call->tape, entry);
   bool swaps = entry->attributes.is_in_by_out;
   if (call->d_in[0] == NULL) return CKPT_OK;
   ckpt_gemm to_x = {.is_b_transposed = swaps, .m = call->n_tokens, .n = n_in, .k = n_out, .alpha = 1};
-  to_x.a = call->d_out[0], to_x.lda = n_out;
+  to_x.a = call->d_out[0], to_x.lda = n_out, to_x.is_a_scratch = true;
   to_x.b = call->parameters[0], to_x.b_dtype = call->dtypes[0], to_x.ldb = swaps ? n_out : n_in;
   to_x.c = call->d_in[0], to_x.ldc = n_in, to_x.beta = call->adds[0] ? 1 : 0;
   return multiply(call, &to_x, err);
@@ -133,14 +136,18 @@ static ckpt_status linear_backward(const ckpt_tape_call *call, ckpt_error *err) 
   const ckpt_tape_entry *entry = call->entry;
   size_t n_in = ckpt_tape_columns(call->tape, entry->in[0]), n_out = n_out_of(call->tape, entry);
   bool swaps = entry->attributes.is_in_by_out;
-  CKPT_TRY(product_to_x(call, err));
+  const bool d_y_is_rounded = call->d_in[0] != NULL;
   give_bias(call, 1, n_out);
+  CKPT_TRY(product_to_x(call, err));
   if (entry->attributes.is_frozen) return CKPT_OK;
   if (call->d_parameters[0] != NULL) {
     ckpt_gemm to_weight = {.is_a_transposed = true, .k = call->n_tokens, .alpha = 1, .beta = call->sets ? 0 : 1};
     to_weight.m = swaps ? n_in : n_out, to_weight.n = swaps ? n_out : n_in;
     to_weight.a = swaps ? call->in[0] : call->d_out[0], to_weight.lda = to_weight.m;
     to_weight.b = swaps ? call->d_out[0] : call->in[0], to_weight.ldb = to_weight.n;
+    to_weight.is_a_scratch = !swaps || call->x_is_scratch;
+    to_weight.is_a_rounded = swaps ? call->x_is_rounded : d_y_is_rounded;
+    to_weight.is_b_rounded = swaps ? d_y_is_rounded : call->x_is_rounded;
     to_weight.c = call->d_parameters[0], to_weight.ldc = to_weight.n;
     CKPT_TRY(multiply(call, &to_weight, err));
   }
@@ -208,7 +215,8 @@ static ckpt_status lora_forward(const ckpt_tape_call *call, ckpt_error *err) {
   const size_t n_in = ckpt_tape_columns(call->tape, call->entry->in[0]), n_out = n_out_of(call->tape, call->entry);
   const size_t rank = rank_of(call->tape, call->entry);
   ckpt_gemm low = {.is_b_transposed = true, .m = call->n_tokens, .n = rank, .k = n_in, .alpha = 1};
-  low.a = call->in[adapted(call->entry)], low.lda = n_in;
+  low.a = call->in[adapted(call->entry)], low.lda = n_in,
+  low.is_a_rounded = adapted(call->entry) == 0 && call->x_is_scratch; /* by the product */
   low.b = call->parameters[LORA_A], low.ldb = n_in;
   low.c = call->out[1], low.ldc = rank;
   ckpt_gemm up = {.is_b_transposed = true, .m = call->n_tokens, .n = n_out, .k = rank, .beta = 1};
@@ -227,7 +235,10 @@ static ckpt_status lora_backward(const ckpt_tape_call *call, ckpt_error *err) {
   const size_t n_in = ckpt_tape_columns(call->tape, call->entry->in[0]), n_out = n_out_of(call->tape, call->entry);
   const size_t rank = rank_of(call->tape, call->entry), n = call->n_tokens;
   const double scale = call->entry->attributes.scale;
-  const ckpt_gemm to_low = {.m = n,
+  const bool d_y_is_rounded = call->d_in[0] != NULL;
+  const ckpt_gemm to_low = {.is_a_scratch = true,
+                            .is_a_rounded = d_y_is_rounded,
+                            .m = n,
                             .n = rank,
                             .k = n_out,
                             .alpha = scale,
@@ -249,6 +260,7 @@ static ckpt_status lora_backward(const ckpt_tape_call *call, ckpt_error *err) {
                           .c = call->d_in[which],
                           .ldc = n_in};
   const ckpt_gemm to_a = {.is_a_transposed = true,
+                          .is_b_rounded = which == 0 && call->x_is_rounded,
                           .m = rank,
                           .n = n_in,
                           .k = n,
@@ -261,6 +273,7 @@ static ckpt_status lora_backward(const ckpt_tape_call *call, ckpt_error *err) {
                           .c = call->d_parameters[LORA_A],
                           .ldc = n_in};
   const ckpt_gemm to_b = {.is_a_transposed = true,
+                          .is_a_rounded = true, /* by to_low */
                           .m = n_out,
                           .n = rank,
                           .k = n,
@@ -272,8 +285,8 @@ static ckpt_status lora_backward(const ckpt_tape_call *call, ckpt_error *err) {
                           .ldb = rank,
                           .c = call->d_parameters[LORA_B],
                           .ldc = rank};
-  CKPT_TRY(product_to_x(call, err));
   give_bias(call, LORA_BIAS, n_out);
+  CKPT_TRY(product_to_x(call, err));
   CKPT_TRY(multiply(call, &to_low, err));
   if (call->d_in[which] != NULL) CKPT_TRY(multiply(call, &to_x, err));
   CKPT_TRY(multiply(call, &to_a, err));
@@ -326,7 +339,6 @@ static uint32_t loss_linears(const ckpt_tape *tape, const ckpt_tape_entry *entry
                              ckpt_tape_linear out[CKPT_TAPE_MAX_LINEARS]) {
   (void)one_linear(tape, entry, limits, out);
   out[0].n_tokens = limits->loss_rows;
-  out[0].is_scratch = true;
   return 1;
 }
 
@@ -341,7 +353,7 @@ static void *row_of(const ckpt_tape_call *call, void *matrix, size_t row, size_t
 
 static ckpt_status make_logits(const ckpt_tape_call *call, const chunk *at, ckpt_error *err) {
   ckpt_gemm gemm = {.is_b_transposed = true, .m = at->n_rows, .n = at->n_out, .k = at->n_in, .alpha = 1};
-  gemm.a = row_of(call, call->in[0], at->first, at->n_in), gemm.lda = at->n_in;
+  gemm.a = row_of(call, call->in[0], at->first, at->n_in), gemm.lda = at->n_in, gemm.is_a_scratch = call->x_is_scratch;
   gemm.b = call->parameters[0], gemm.b_dtype = call->dtypes[0], gemm.ldb = at->n_in;
   gemm.c = call->scratch, gemm.ldc = at->n_out;
   CKPT_TRY(multiply(call, &gemm, err));
@@ -374,6 +386,7 @@ static ckpt_status make_gradients(const ckpt_tape_call *call, const chunk *at, c
   ckpt_gemm to_weight = {.is_a_transposed = true, .m = at->n_out, .n = at->n_in, .k = at->n_rows, .alpha = 1};
   to_weight.beta = call->sets && at->first == 0 ? 0 : 1;
   to_weight.a = call->scratch, to_weight.lda = at->n_out, to_weight.is_a_scratch = true;
+  to_weight.is_a_rounded = call->d_in[0] != NULL, to_weight.is_b_rounded = call->x_is_scratch; /* with the logits */
   to_weight.b = row_of(call, call->in[0], at->first, at->n_in), to_weight.ldb = at->n_in;
   to_weight.c = call->d_parameters[0], to_weight.ldc = at->n_in;
   return multiply(call, &to_weight, err);
