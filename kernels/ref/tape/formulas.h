@@ -86,12 +86,13 @@ static inline CKPT_DEVICE real real_exp(real x) {
                                       (real)1.0};
   x = x < REAL_EXP_LOW ? REAL_EXP_LOW : x;
   x = x > REAL_EXP_HIGH ? REAL_EXP_HIGH : x;
-  real shifted = x * (real)1.4426950408889634074 + REAL_ROUNDER;
+  real shifted = REAL_FMA(x, (real)1.4426950408889634074, REAL_ROUNDER);
   real_bits n = bits_of_real(shifted) - bits_of_real(REAL_ROUNDER), half = n >> 1;
   real whole = shifted - REAL_ROUNDER;
-  real rest = (x - whole * REAL_LN2_HIGH) - whole * REAL_LN2_LOW;
+  real rest = REAL_FMA(-whole, REAL_LN2_LOW, REAL_FMA(-whole, REAL_LN2_HIGH, x));
   real sum = coefficients[13 - REAL_N_EXP];
-  for (int i = 14 - REAL_N_EXP; i < 14; i++) sum = sum * rest + coefficients[i];
+  CKPT_UNROLL_16
+  for (int i = 14 - REAL_N_EXP; i < 14; i++) sum = REAL_FMA(sum, rest, coefficients[i]);
   return sum * real_power_of_2(half) * real_power_of_2(n - half);
 }
 
