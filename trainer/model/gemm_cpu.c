@@ -11,13 +11,17 @@
 #include "trainer/model/device.h"
 
 /* Tiles of a product: enough of them for many threads, each large enough that packing its panels pays; a panel has at
- * most PANEL elements, which is 8 MiB of f32, or MIN_TILE rows. */
-enum { TILE_ROWS = 512, TILE_COLUMNS = 1024, MIN_TILE = 96, WANTED_TILES = 8, TILE_WORK = 1 << 24, PANEL = 1 << 21 };
+ * most PANEL elements, which is 8 MiB of f32, or MIN_TILE rows. Where each tile rounds its panel of b, ROUNDED_COLUMNS
+ * keep that in the cache until it is packed. */
+enum { TILE_ROWS = 512, TILE_COLUMNS = 1024, ROUNDED_COLUMNS = 384 };
+enum { MIN_TILE = 96, WANTED_TILES = 8, TILE_WORK = 1 << 24, PANEL = 1 << 21 };
+enum { MAX_ROUNDED = 1 << 22 }; /* elements of a factor that is rounded once for all tiles, not by each */
 
 typedef struct tiles {
   const ckpt_gemm *gemm;
   ckpt_gemm_function *multiply;
   size_t real_bytes, n_rows, n_columns, across; /* of a tile; tiles beside each other */
+  size_t most_columns;
   pthread_mutex_t *mutex;
   ckpt_status *status;
   ckpt_error *err;
@@ -29,6 +33,11 @@ static size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 static size_t limit_of(size_t k, size_t most) {
   const size_t limit = PANEL / (k + 1);
   return limit < MIN_TILE ? MIN_TILE : limit < most ? limit : most;
+}
+
+/* Columns of a tile at most: by shape alone, so that a product has the same bits however its factors come. */
+static size_t most_columns(const ckpt_tape_kernels *kernels, const ckpt_gemm *g) {
+  return g->is_bf16 && kernels->round != NULL && g->n * g->k > MAX_ROUNDED ? ROUNDED_COLUMNS : TILE_COLUMNS;
 }
 
 static void choose_tiles(tiles *t) {
@@ -43,7 +52,7 @@ static void choose_tiles(tiles *t) {
     bool is_tall = t->n_rows >= t->n_columns;
     if (t->n_rows > most_rows || (is_few && is_tall && t->n_rows > MIN_TILE))
       down++;
-    else if (t->n_columns > limit_of(g->k, TILE_COLUMNS) || (is_few && t->n_columns > MIN_TILE))
+    else if (t->n_columns > limit_of(g->k, t->most_columns) || (is_few && t->n_columns > MIN_TILE))
       across++;
     else
       break;
@@ -87,8 +96,6 @@ static void multiply_tiles(const void *arg, size_t begin, size_t end) {
 
 /* ---- factors that are rounded once for all tiles --------------------------------------------------------------------
  */
-
-enum { MAX_ROUNDED = 1 << 22 }; /* elements of a factor: larger ones are rounded by each tile */
 
 /* A factor as it lies, and its place packed. */
 typedef struct factor {
@@ -147,7 +154,8 @@ static size_t bytes_of(const ckpt_tape_kernels *kernels, const ckpt_gemm *g, boo
   const bool rounds_b = !g->is_b_rounded && (b_may_be_less || n_b <= MAX_ROUNDED);
   const size_t element_bytes = is_native ? sizeof(uint16_t) : sizeof(float);
   *panels = packs_a ? panel_bytes(g->m, TILE_ROWS, g->k, element_bytes) : 0;
-  if (packs_b) *panels += panel_bytes(g->n, TILE_COLUMNS, g->k, element_bytes);
+  if (packs_b)
+    *panels += panel_bytes(g->n, b_may_be_less ? TILE_COLUMNS : most_columns(kernels, g), g->k, element_bytes);
   if (packs_a || packs_b)
     *panels += round_up(((g->k > TILE_COLUMNS ? g->k : TILE_COLUMNS) + IN_A_ROW) * sizeof(float), 64);
   if (is_native) return 0;
@@ -220,6 +228,7 @@ static ckpt_status multiply_at_once(ckpt_device *device, const ckpt_gemm *gemm, 
   tiles t = {.gemm = &g,
              .multiply = device->kernels->gemm,
              .real_bytes = device->kernels->real_bytes,
+             .most_columns = most_columns(device->kernels, &g),
              .mutex = &mutex,
              .status = &status,
              .err = err};

@@ -118,8 +118,10 @@ static inline void soften(query_block *q, running *r, size_t n) {
 /* Corrects what was summed before, and adds the values of n keys. */
 static inline void weigh(const ckpt_attention_args *a, query_block *q, const running *r, size_t key, size_t n) {
   float *o = (float *)row_at(a->o, q->at.first + q->begin, a->o_stride, q->at.head, a->head_width);
-  for (size_t i = 0; i < q->n; i++)
+  for (size_t i = 0; i < q->n; i++) {
+    if (r->correction[i] == 1) continue;
     for (size_t d = 0; d < a->head_width; d++) o[i * a->o_stride + d] *= r->correction[i];
+  }
   small_multiply(&(small_product){.a = q->scores,
                                   .a_row = 1,
                                   .a_step = BLOCK,
