@@ -144,15 +144,17 @@ static bool is_product(const ckpt_tape_entry *entry) {
   return entry->attributes.is_bf16 && ckpt_tape_ops[entry->op]->linears != NULL;
 }
 
-/* Values that products of bf16 alone read. */
+/* Values that products of bf16 read, and nothing else. */
 static void find_factors(const planner *p, bool has_backward) {
   bool *is_factor = p->plan->is_factor;
-  for (uint32_t i = 0; i < p->tape->n_values; i++) is_factor[i] = is_activation(p, i);
+  for (uint32_t i = 0; i < p->tape->n_entries; i++)
+    if (is_product(&p->tape->entries[i]))
+      is_factor[p->tape->entries[i].in[0]] = is_activation(p, p->tape->entries[i].in[0]);
   for (uint32_t i = 0; i < p->tape->n_entries; i++) {
     const ckpt_tape_entry *entry = &p->tape->entries[i];
     const uint32_t kept = has_backward ? ckpt_tape_ops[entry->op]->keeps(entry).out : 0;
-    for (uint32_t k = 0; k < entry->n_in; k++)
-      if (entry->in[k] != CKPT_NO_VALUE && (k != 0 || !is_product(entry))) is_factor[entry->in[k]] = false;
+    for (uint32_t k = is_product(entry) ? 1 : 0; k < entry->n_in; k++)
+      if (entry->in[k] != CKPT_NO_VALUE) is_factor[entry->in[k]] = false;
     for (uint32_t k = 0; k < entry->n_parameters; k++)
       if (entry->parameters[k] != CKPT_NO_VALUE) is_factor[entry->parameters[k]] = false;
     for (uint32_t k = 0; k < entry->n_out; k++)
