@@ -1,4 +1,4 @@
-"""Perplexity and divergence as the peers count them: llama-perplexity on the same GGUF, transformers on the same folder
+"""Perplexity and divergence as the peers count them, and labels as transformers gives them: llama-perplexity on the same GGUF, transformers on the same folder
 with whole windows and with a stride, and torch's divergence between the two models."""
 import json
 import math
@@ -12,7 +12,9 @@ from command import TESTS, ckpt
 
 command.need("torch", "transformers")
 import torch  # noqa: E402
-from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM  # noqa: E402
+import safetensors.torch  # noqa: E402
+from transformers import (AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification,  # noqa: E402
+                          AutoTokenizer, LlamaConfig, LlamaForCausalLM)
 
 TEXT = os.path.join(TESTS, "data", "text", "eval.txt")
 TOKENIZER = os.path.join(TESTS, "data", "llama-256")
@@ -106,6 +108,31 @@ def test_divergence_is_that_of_torch(folder):
     assert abs(ours["kl_mean"] / mean - 1) < 1e-4, (ours, mean)
     assert abs(ours["kl_max"] / max(divergences) - 1) < 1e-4, (ours, max(divergences))
     assert abs(ours["top1"] - n_same / len(divergences)) < 1e-9, (ours, n_same)
+
+
+def test_labels_are_those_of_transformers(folder):
+    wide = {"vocab_size": 100, "max_position_embeddings": 64, "initializer_range": 0.2, "num_hidden_layers": 2,
+            "hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4, "num_key_value_heads": 2}
+    sequences = [[1, 2, 3, 4, 5], [7], [9, 8, 7, 3, 3], [3, 3], [3, 5, 3, 6, 6, 6, 6, 3]]
+    rows = os.path.join(folder, "ids.jsonl")
+    with open(rows, "w") as file:
+        file.writelines(json.dumps({"input_ids": ids}) + "\n" for ids in sequences)
+    for kind in "llama", "mistral", "qwen2", "gpt2":
+        for padding in 3, None:
+            torch.manual_seed(5)
+            sizes = wide if kind != "gpt2" else {"vocab_size": 100, "n_positions": 64, "initializer_range": 0.2, "n_layer": 2,
+                                                 "n_embd": 32, "n_head": 4}
+            config = AutoConfig.for_model(kind, num_labels=5, pad_token_id=padding, **sizes)
+            model = AutoModelForSequenceClassification.from_config(config).eval()
+            path, out = os.path.join(folder, f"{kind}-{padding}"), os.path.join(folder, "out.safetensors")
+            model.save_pretrained(path)
+            with torch.no_grad():
+                expected = torch.cat([model(torch.tensor([ids])).logits for ids in sequences])
+            ckpt("logits", path, "-f", rows, "-o", out, "--force")
+            ours = safetensors.torch.load_file(out)
+            assert list(ours) == ["logits"] and ours["logits"].shape == expected.shape, (kind, ours)
+            assert (ours["logits"] - expected).abs().max() <= 1e-5 * expected.abs().max(), (kind, padding)
+            ckpt("ppl", path, "-f", TEXT, status=1)  # they are no tokens
 
 
 command.main(globals())

@@ -158,7 +158,8 @@ typedef struct logits {
   ckpt_input input;
   ckpt_model *model; /* to check ids by, before anything is loaded */
   ckpt_runner runner;
-  float *values; /* sequences x longest x vocabulary */
+  float *values;    /* sequences x longest x vocabulary, or sequences x labels */
+  float *of_tokens; /* of a class that gives labels: those of a sequence's every token */
   int64_t *lengths;
   uint64_t n_values;
   ckpt_plan *plan; /* of the output */
@@ -171,11 +172,22 @@ static ckpt_runner_options runner_options(const logits *l, const ckpt_args *args
                                .n_threads = (uint32_t)ckpt_args_size(args, "threads", 0),
                                .device = ckpt_args_text(args, "device", NULL),
                                .is_bf16 = strcmp(ckpt_args_text(args, "dtype", "f32"), "bf16") == 0,
+                               .may_have_labels = true,
                                .like = l->input.like};
 }
 
+/* Of a sequence in the output: a class that gives labels gives them once. */
+static uint64_t positions_of(const logits *l) { return l->model->n_labels != 0 ? 1 : l->sequences.longest; }
+
+/* The token whose labels are the sequence's, as transformers chooses it: the last that is not padding. */
+static size_t token_with_labels(const ckpt_model *model, const int32_t *ids, size_t n) {
+  size_t i = n - 1;
+  while (i > 0 && ids[i] == model->padding_id) i--;
+  return i;
+}
+
 static ckpt_status make_model(logits *l, const ckpt_args *args, ckpt_error *err) {
-  const ckpt_model_options model_options = {.struct_size = sizeof model_options};
+  const ckpt_model_options model_options = {.struct_size = sizeof model_options, .may_have_labels = true};
   const ckpt_status wrong = ckpt_args_has(args, "ids") ? CKPT_EINVAL : CKPT_EFORMAT; /* an option, or a file */
   CKPT_TRY(ckpt_model_open(&l->model, l->input.index, l->input.like, &model_options, err));
   ckpt_report_unused(args, l->input.index, l->model);
@@ -187,26 +199,33 @@ static ckpt_status make_model(logits *l, const ckpt_args *args, ckpt_error *err)
     if ((uint64_t)l->sequences.ids[i] >= l->model->vocabulary)
       return ckpt_fail(err, wrong, l->input.index->path, NULL, "id %d is not below %" PRIu64 " (the vocabulary)",
                        l->sequences.ids[i], l->model->vocabulary);
-  if (!ckpt_mul_u64(l->sequences.n, l->sequences.longest, &l->n_values) ||
-      !ckpt_mul_u64(l->n_values, l->model->vocabulary, &l->n_values) || l->n_values > SIZE_MAX / sizeof(float))
+  if (!ckpt_mul_u64(l->sequences.n, positions_of(l), &l->n_values) ||
+      !ckpt_mul_u64(l->n_values, ckpt_model_logits(l->model), &l->n_values) || l->n_values > SIZE_MAX / sizeof(float))
     return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "the logits do not fit 64 bits");
   return CKPT_OK;
 }
 
 static ckpt_status run_sequences(logits *l, ckpt_error *err) {
-  const uint64_t vocabulary = l->model->vocabulary;
+  const uint64_t n_logits = ckpt_model_logits(l->model);
+  const bool has_labels = l->model->n_labels != 0;
   const int32_t *ids = l->sequences.ids;
   l->values = calloc((size_t)l->n_values, sizeof *l->values);
   l->lengths = calloc(l->sequences.n, sizeof *l->lengths);
-  if (l->values == NULL || l->lengths == NULL)
+  if (has_labels) l->of_tokens = calloc(l->sequences.longest, (size_t)n_logits * sizeof *l->of_tokens);
+  if (l->values == NULL || l->lengths == NULL || (has_labels && l->of_tokens == NULL))
     return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "no memory for %" PRIu64 " logits (fewer sequences)", l->n_values);
   for (size_t i = 0; i < l->sequences.n; i++) {
     ckpt_forward_result result;
+    float *values = l->values + i * positions_of(l) * n_logits;
     const ckpt_token_batch batch = {.n_rows = 1,
                                     .length = (uint32_t)l->sequences.lengths[i],
                                     .ids = ids,
-                                    .logits = l->values + i * l->sequences.longest * vocabulary};
+                                    .logits = has_labels ? l->of_tokens : values};
     CKPT_TRY(ckpt_executor_forward(l->runner.executor, &batch, &result, err));
+    if (has_labels) {
+      const size_t token = token_with_labels(l->model, ids, l->sequences.lengths[i]);
+      memcpy(values, l->of_tokens + token * n_logits, (size_t)n_logits * sizeof *values);
+    }
     l->lengths[i] = (int64_t)l->sequences.lengths[i];
     ids += l->sequences.lengths[i];
   }
@@ -238,10 +257,12 @@ static ckpt_status open_output(logits *l, const ckpt_args *args, ckpt_error *err
 
 static ckpt_status write_output(logits *l, const ckpt_run_options *run, ckpt_error *err) {
   ckpt_expr *expr;
-  const uint64_t shape[] = {l->sequences.n, l->sequences.longest, l->model->vocabulary};
-  CKPT_TRY(ckpt_expr_memory(&expr, l->plan, CKPT_F32, 3, shape, l->values, err));
+  const bool has_labels = l->model->n_labels != 0;
+  const uint64_t shape[] = {l->sequences.n, has_labels ? l->model->n_labels : l->sequences.longest,
+                            l->model->vocabulary};
+  CKPT_TRY(ckpt_expr_memory(&expr, l->plan, CKPT_F32, has_labels ? 2 : 3, shape, l->values, err));
   CKPT_TRY(ckpt_plan_add(l->plan, l->sink, "logits", expr, err));
-  if (is_ragged(&l->sequences)) {
+  if (is_ragged(&l->sequences) && !has_labels) {
     CKPT_TRY(ckpt_expr_memory(&expr, l->plan, CKPT_I64, 1, shape, l->lengths, err));
     CKPT_TRY(ckpt_plan_add(l->plan, l->sink, "lengths", expr, err));
   }
@@ -311,8 +332,8 @@ static void print_result(const logits *l, const ckpt_args *args) {
   ckpt_emit_text(&json, "architecture", l->model->architecture);
   ckpt_emit_array(&json, "shape");
   ckpt_emit_u64(&json, NULL, l->sequences.n);
-  ckpt_emit_u64(&json, NULL, l->sequences.longest);
-  ckpt_emit_u64(&json, NULL, l->model->vocabulary);
+  if (l->model->n_labels == 0) ckpt_emit_u64(&json, NULL, l->sequences.longest);
+  ckpt_emit_u64(&json, NULL, ckpt_model_logits(l->model));
   ckpt_emit_end(&json);
   ckpt_report_emit_notes(args, &json, NULL, 0);
   ckpt_emit_end(&json);
@@ -337,6 +358,7 @@ static int run(ckpt_args *args) {
   ckpt_plan_free(l.plan);
   free(l.values);
   free(l.lengths);
+  free(l.of_tokens);
   ckpt_runner_close(&l.runner);
   ckpt_model_free(l.model);
   ckpt_input_close(&l.input);
@@ -354,8 +376,9 @@ const ckpt_verb ckpt_verb_logits = {
         "Runs the model in f32, whatever its weights are stored as (--dtype bf16: its products in bf16), and writes "
         "the tensor `logits` of shape (sequences, positions, vocabulary). Sequences of several lengths are filled up "
         "with zeros, and the tensor `lengths` says how many positions each has. Models: LlamaForCausalLM, "
-        "MistralForCausalLM, Qwen2ForCausalLM, GPT2LMHeadModel; others are refused by name. The same command gives "
-        "the same bits for any --threads.\n\n"
+        "MistralForCausalLM, Qwen2ForCausalLM, GPT2LMHeadModel, and of the same families ForSequenceClassification, "
+        "whose logits are (sequences, labels): those of the last token that is not pad_token_id. Others are refused "
+        "by name. The same command gives the same bits for any --threads.\n\n"
         "  ckpt logits llama/ --ids 1,15043,3186 -o out.safetensors && ckpt cat out.safetensors 'logits[0,-1,:8]'",
     .json =
         "{\"status\",\"output\",\"device\",\"architecture\",\"shape\",\"notes\":[]}; --plan: {\"status\",\"tape\","

@@ -4,9 +4,15 @@
 #include "libckpt/base/error.h"
 #include "libckpt/index/index.h"
 
+static ckpt_model_options model_options(const ckpt_runner_options *options) {
+  return (ckpt_model_options){.struct_size = sizeof(ckpt_model_options),
+                              .is_bf16 = options->is_bf16,
+                              .may_have_labels = options->may_have_labels};
+}
+
 ckpt_status ckpt_runner_open(ckpt_runner *out, ckpt_index *index, const ckpt_runner_options *options, ckpt_error *err) {
   *out = (ckpt_runner){0};
-  const ckpt_model_options forward = {.struct_size = sizeof forward, .is_bf16 = options->is_bf16};
+  const ckpt_model_options forward = model_options(options);
   CKPT_TRY(ckpt_model_open(&out->model, index, options->like, &forward, err));
   const uint64_t max = out->model->max_positions;
   ckpt_executor_options with = {
@@ -28,7 +34,7 @@ ckpt_status ckpt_runner_plan(ckpt_executor_memory *out, ckpt_index *index, const
                              ckpt_error *err) {
   ckpt_model *model;
   ckpt_weights weights = {0};
-  const ckpt_model_options forward = {.struct_size = sizeof forward, .is_bf16 = options->is_bf16};
+  const ckpt_model_options forward = model_options(options);
   ckpt_executor_options with = {.struct_size = sizeof with,
                                 .max_rows = options->max_rows,
                                 .max_length = options->max_length,

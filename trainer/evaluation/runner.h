@@ -19,6 +19,7 @@ typedef struct ckpt_runner_options {
   const char *device;            /* as ckpt_device_choose; NULL: cuda where it can be used, else the CPU */
   ckpt_index *like;              /* whose config.json describes the model; NULL: the index's own */
   bool is_bf16;                  /* products in bf16 */
+  bool may_have_labels;          /* of ckpt_model_options */
   const ckpt_run_options *run;   /* of the plan that loads the weights; NULL: defaults */
 } ckpt_runner_options;
 

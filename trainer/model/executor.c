@@ -521,11 +521,11 @@ ckpt_status ckpt_executor_body(ckpt_executor *x, const ckpt_token_batch *batch, 
 /* Where the host reads the chunk's logits, which are in the head's scratch. */
 static ckpt_status show_logits(ckpt_executor *x, const float **out, uint32_t step, size_t n_rows, ckpt_error *err) {
   const void *scratch = x->arena + x->plan.buffers[x->plan.steps[step].scratch].offset;
-  const size_t n = n_rows * (size_t)x->model->vocabulary;
+  const size_t n = n_rows * (size_t)ckpt_model_logits(x->model);
   *out = scratch;
   if (x->device->table->is_host) return CKPT_OK;
   if (x->logits == NULL)
-    x->logits = calloc((size_t)(x->limits.loss_rows * x->model->vocabulary) + 1, sizeof *x->logits);
+    x->logits = calloc((size_t)(x->limits.loss_rows * ckpt_model_logits(x->model)) + 1, sizeof *x->logits);
   CKPT_TRY_ALLOC(x->logits, err);
   x->device->table->copy_out(x->device, x->logits, scratch, n * sizeof *x->logits);
   *out = x->logits;

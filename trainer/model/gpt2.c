@@ -161,22 +161,10 @@ static ckpt_status embed(gpt2 *g, uint32_t *x, ckpt_error *err) {
 
 static ckpt_status head(gpt2 *g, uint32_t x, uint32_t residual, ckpt_error *err) {
   ckpt_model *m = g->model;
-  uint32_t y, table = m->parameters[0].value;
+  uint32_t y;
   m->tape.layer = -1;
   CKPT_TRY(norm(g, "ln_f", -1, x, &residual, &y, err));
-  const bool is_tied = g->is_tied && !m->is_untied;
-  if (is_tied)
-    m->parameters[0].tied_name = "lm_head.weight";
-  else
-    CKPT_TRY(ckpt_model_add(m, "lm_head.weight", -1, 2, (uint64_t[]){m->vocabulary, g->width}, CKPT_INIT_NORMAL, g->std,
-                            &table, err));
-  if (g->is_tied && !is_tied) m->parameters[m->n_parameters - 1].source = m->parameters[0].name;
-  ckpt_tape_entry entry = {.op = CKPT_OP_linear_loss,
-                           .n_in = 2,
-                           .n_parameters = 1,
-                           .in = {y, m->tape.inputs[CKPT_INPUT_TARGETS]},
-                           .parameters = {table}};
-  return ckpt_tape_record(&m->tape, &entry, err);
+  return ckpt_model_head(m, y, g->width, g->std, g->is_tied, err);
 }
 
 static ckpt_status build(ckpt_model *model, const ckpt_config *config, ckpt_error *err) {
@@ -189,7 +177,9 @@ static ckpt_status build(ckpt_model *model, const ckpt_config *config, ckpt_erro
 }
 
 static const char *const classes[] = {"GPT2LMHeadModel", NULL};
+static const char *const classifiers[] = {"GPT2ForSequenceClassification", NULL};
 static const char *const model_types[] = {"gpt2", NULL};
 
 extern const ckpt_family ckpt_family_gpt2;
-const ckpt_family ckpt_family_gpt2 = {.name = "gpt2", .classes = classes, .model_types = model_types, .build = build};
+const ckpt_family ckpt_family_gpt2 = {
+    .name = "gpt2", .classes = classes, .classifiers = classifiers, .model_types = model_types, .build = build};

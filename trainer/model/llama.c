@@ -305,23 +305,11 @@ static ckpt_status embed(llama *l, uint32_t *x, ckpt_error *err) {
 
 static ckpt_status head(llama *l, uint32_t x, uint32_t residual, ckpt_error *err) {
   ckpt_model *m = l->model;
-  uint32_t weight, y, table = m->parameters[0].value;
+  uint32_t weight, y;
   m->tape.layer = -1;
   CKPT_TRY(ckpt_model_add(m, "model.norm.weight", -1, 1, &l->width, CKPT_INIT_ONES, 0, &weight, err));
   CKPT_TRY(norm(l, weight, x, &residual, &y, err));
-  const bool is_tied = l->is_tied && !m->is_untied;
-  if (is_tied)
-    m->parameters[0].tied_name = "lm_head.weight";
-  else
-    CKPT_TRY(ckpt_model_add(m, "lm_head.weight", -1, 2, (uint64_t[]){m->vocabulary, l->width}, CKPT_INIT_NORMAL, l->std,
-                            &table, err));
-  if (l->is_tied && !is_tied) m->parameters[m->n_parameters - 1].source = m->parameters[0].name;
-  ckpt_tape_entry entry = {.op = CKPT_OP_linear_loss,
-                           .n_in = 2,
-                           .n_parameters = 1,
-                           .in = {y, m->tape.inputs[CKPT_INPUT_TARGETS]},
-                           .parameters = {table}};
-  return ckpt_tape_record(&m->tape, &entry, err);
+  return ckpt_model_head(m, y, l->width, l->std, l->is_tied, err);
 }
 
 static ckpt_status build(ckpt_model *model, const ckpt_config *config, ckpt_error *err) {
@@ -334,7 +322,10 @@ static ckpt_status build(ckpt_model *model, const ckpt_config *config, ckpt_erro
 }
 
 static const char *const classes[] = {"LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", NULL};
+static const char *const classifiers[] = {"LlamaForSequenceClassification", "MistralForSequenceClassification",
+                                          "Qwen2ForSequenceClassification", NULL};
 static const char *const model_types[] = {"llama", "mistral", "qwen2", NULL};
 
 extern const ckpt_family ckpt_family_llama;
-const ckpt_family ckpt_family_llama = {.name = "llama", .classes = classes, .model_types = model_types, .build = build};
+const ckpt_family ckpt_family_llama = {
+    .name = "llama", .classes = classes, .classifiers = classifiers, .model_types = model_types, .build = build};

@@ -80,10 +80,14 @@ ckpt_status ckpt_model_text(const ckpt_config *config, const char *key, const ch
 /* ---- the family -----------------------------------------------------------------------------------------------------
  */
 
+static bool is_one_of(const char *const *known, const char *name) {
+  while (*known != NULL && strcmp(*known, name) != 0) known++;
+  return *known != NULL;
+}
+
 static const ckpt_family *family_of_class(const char *name) {
   for (uint32_t i = 0; i < N_FAMILIES; i++)
-    for (const char *const *known = families[i]->classes; *known != NULL; known++)
-      if (strcmp(*known, name) == 0) return families[i];
+    if (is_one_of(families[i]->classes, name) || is_one_of(families[i]->classifiers, name)) return families[i];
   return NULL;
 }
 
@@ -95,7 +99,18 @@ static const char *class_of_type(const char *type) {
   return NULL;
 }
 
-static ckpt_status find_family(const ckpt_family **out, ckpt_model *model, const ckpt_config *config, ckpt_error *err) {
+/* What a class that gives labels says of them. */
+static ckpt_status find_labels(ckpt_model *model, const ckpt_config *config, bool may_have_labels, ckpt_error *err) {
+  if (!may_have_labels)
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL,
+                     "'%s' gives labels, not tokens: `ckpt logits` alone can run it", model->architecture);
+  if (!ckpt_config_labels(config, &model->n_labels) || model->n_labels == 0 || model->n_labels > INT32_MAX)
+    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "id2label and num_labels do not agree on a number of labels");
+  return CKPT_OK;
+}
+
+static ckpt_status find_family(const ckpt_family **out, ckpt_model *model, const ckpt_config *config,
+                               bool may_have_labels, ckpt_error *err) {
   const char *name = NULL, *type = NULL;
   if (ckpt_config_has(config, "architectures") && ckpt_config_kind_of(config, "architectures") != CKPT_CONFIG_LIST)
     return fail_value(config, "architectures", "a list of texts", err);
@@ -112,7 +127,8 @@ static ckpt_status find_family(const ckpt_family **out, ckpt_model *model, const
   model->family = (*out)->name;
   model->architecture = ckpt_arena_copy(&model->arena, name);
   CKPT_TRY_ALLOC(model->architecture, err);
-  return CKPT_OK;
+  if (!ckpt_config_int(config, "pad_token_id", &model->padding_id)) model->padding_id = -1;
+  return is_one_of((*out)->classifiers, name) ? find_labels(model, config, may_have_labels, err) : CKPT_OK;
 }
 
 /* ---- the table ------------------------------------------------------------------------------------------------------
@@ -159,6 +175,27 @@ ckpt_status ckpt_model_add(ckpt_model *model, const char *pattern, int32_t layer
   *value = p->value;
   model->n_parameters++;
   return CKPT_OK;
+}
+
+/* Of classes that give labels: no family has it among its names, and it comes last. */
+static const char score[] = "score.weight";
+
+ckpt_status ckpt_model_head(ckpt_model *model, uint32_t y, uint64_t width, double std, bool is_tied, ckpt_error *err) {
+  uint32_t weight = model->parameters[0].value;
+  const bool has_labels = model->n_labels != 0, shares = is_tied && !model->is_untied && !has_labels;
+  const uint64_t shape[] = {ckpt_model_logits(model), width};
+  if (shares)
+    model->parameters[0].tied_name = "lm_head.weight";
+  else
+    CKPT_TRY(ckpt_model_add(model, has_labels ? score : "lm_head.weight", -1, 2, shape, CKPT_INIT_NORMAL, std, &weight,
+                            err));
+  if (is_tied && !shares && !has_labels) model->parameters[model->n_parameters - 1].source = model->parameters[0].name;
+  ckpt_tape_entry entry = {.op = CKPT_OP_linear_loss,
+                           .n_in = 2,
+                           .n_parameters = 1,
+                           .in = {y, model->tape.inputs[CKPT_INPUT_TARGETS]},
+                           .parameters = {weight}};
+  return ckpt_tape_record(&model->tape, &entry, err);
 }
 
 ckpt_status ckpt_model_dropout(ckpt_model *model, double rate, uint32_t *value, ckpt_error *err) {
@@ -208,7 +245,9 @@ static ckpt_status order_table(ckpt_model *model, ckpt_error *err) {
   CKPT_TRY_ALLOC(sorted, err);
   for (uint32_t i = 0; i < n; i++) {
     order[i].number = i;
-    if (arch == NULL || !ckpt_arch_place(arch, model->parameters[i].name, order[i].place))
+    if (strcmp(model->parameters[i].name, score) == 0)
+      memset(order[i].place, 0xFF, sizeof order[i].place);
+    else if (arch == NULL || !ckpt_arch_place(arch, model->parameters[i].name, order[i].place))
       return ckpt_fail(err, CKPT_EINTERNAL, NULL, model->parameters[i].name, "has no place in the family's names");
   }
   qsort(order, n, sizeof *order, by_place);
@@ -226,7 +265,7 @@ static ckpt_status order_table(ckpt_model *model, ckpt_error *err) {
 static ckpt_status build(ckpt_model *model, const ckpt_config *config, const ckpt_model_options *options,
                          ckpt_error *err) {
   const ckpt_family *family = NULL;
-  CKPT_TRY(find_family(&family, model, config, err));
+  CKPT_TRY(find_family(&family, model, config, options != NULL && options->may_have_labels, err));
   CKPT_TRY(ckpt_tape_init(&model->tape, &model->arena, options != NULL && options->needs_backward, err));
   model->tape.is_bf16 = options != NULL && options->is_bf16;
   model->is_untied = options != NULL && options->is_untied;

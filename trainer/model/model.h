@@ -32,9 +32,10 @@ typedef struct ckpt_parameter {
 
 typedef struct ckpt_model_options {
   size_t struct_size;
-  bool needs_backward; /* operations without backward are refused */
-  bool is_bf16;        /* linears and the head multiply in bf16; parameters, sums and all else stay f32 */
-  bool is_untied;      /* the head is a parameter of its own, whatever the config says; the table stays its source */
+  bool needs_backward;  /* operations without backward are refused */
+  bool is_bf16;         /* linears and the head multiply in bf16; parameters, sums and all else stay f32 */
+  bool is_untied;       /* the head is a parameter of its own, whatever the config says; the table stays its source */
+  bool may_have_labels; /* a class that gives labels (LlamaForSequenceClassification) is made too, else refused */
 } ckpt_model_options;
 
 typedef struct ckpt_model {
@@ -47,6 +48,8 @@ typedef struct ckpt_model {
   uint64_t n_flat;     /* elements of the flat buffer, gaps of alignment included; a multiple of 16 */
   uint64_t n_elements; /* of all parameters */
   uint64_t vocabulary, width, n_layers;
+  uint64_t n_labels;       /* that the head gives each token; 0: it gives the vocabulary */
+  int64_t padding_id;      /* of the config; negative: none */
   uint64_t max_positions;  /* positions that the model has; longer batches are ELIMIT */
   bool has_position_table; /* positions past it have no embedding (GPT-2); rope has one for any */
   double init_std;         /* config's initializer_range */
@@ -126,6 +129,7 @@ ckpt_status ckpt_model_save_rows(ckpt_plan *plan, uint32_t sink, const ckpt_mode
 typedef struct ckpt_family {
   const char *name;
   const char *const *classes;     /* of transformers, NULL-terminated */
+  const char *const *classifiers; /* its classes that give labels */
   const char *const *model_types; /* of config.json, for those without `architectures`; the class at the same place */
   ckpt_status (*build)(ckpt_model *model, const ckpt_config *config, ckpt_error *err);
 } ckpt_family;
@@ -133,6 +137,15 @@ typedef struct ckpt_family {
 /* Adds a parameter to the table and its value to the tape. name is copied; `layer` fills its "#". ENOMEM, ELIMIT. */
 ckpt_status ckpt_model_add(ckpt_model *model, const char *pattern, int32_t layer, uint32_t rank, const uint64_t *shape,
                            ckpt_initialization init, double std, uint32_t *value, ckpt_error *err);
+
+/* Adds the head, a parameter of its own or the table of the first (is_tied), and records it with the loss: of `y`, what
+ * the last norm gives. Before order_table. ENOMEM, ELIMIT. */
+ckpt_status ckpt_model_head(ckpt_model *model, uint32_t y, uint64_t width, double std, bool is_tied, ckpt_error *err);
+
+/* How many logits the head gives a token. */
+static inline uint64_t ckpt_model_logits(const ckpt_model *model) {
+  return model->n_labels != 0 ? model->n_labels : model->vocabulary;
+}
 
 /* Records dropout of a value at this rate, which then stands for it; nothing where the rate is 0 or nobody trains. */
 ckpt_status ckpt_model_dropout(ckpt_model *model, double rate, uint32_t *value, ckpt_error *err);

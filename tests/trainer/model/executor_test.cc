@@ -423,7 +423,8 @@ TEST(ProductsPlan, HoldsPanelsOfWhatIsStoredOtherwise) {
 }
 
 TEST(ProductsPlan, OfAModelIsTheLargest) {
-  const ckpt_model_options model_options = {sizeof model_options, true, true, false};
+  ckpt_model_options model_options = {};
+  model_options.struct_size = sizeof model_options, model_options.needs_backward = model_options.is_bf16 = true;
   for (const char *config : kConfigs) {
     ckpt_model *model = nullptr;
     ckpt_error err = {};
@@ -450,6 +451,49 @@ TEST(ProductsPlan, OfAModelIsTheLargest) {
       ckpt_executor_free(x);
     }
     ckpt_model_free(model);
+  }
+}
+
+// A class that gives labels is the family's body with a head of a few rows, the last parameter of the table.
+TEST(Labels, AreWhatRowsOfTheHeadGive) {
+  const std::string classes[] = {"LlamaForSequenceClassification", "GPT2ForSequenceClassification"};
+  for (size_t i = 0; i < 2; i++) {
+    std::string config = kConfigs[i];
+    config.insert(1, R"("id2label": {"0": "a", "1": "b", "2": "c"}, "architectures": [")" + classes[i] + "\"], ");
+    ckpt_model_options options = {};
+    options.struct_size = sizeof options;
+    ckpt_model *labels = nullptr;
+    ckpt_error err = {};
+    ASSERT_EQ(ckpt_model_new(&labels, config.data(), config.size(), nullptr, &options, &err), CKPT_EUNSUPPORTED);
+    options.may_have_labels = true;
+    ASSERT_EQ(ckpt_model_new(&labels, config.data(), config.size(), nullptr, &options, &err), CKPT_OK) << err.message;
+    Model tokens(kConfigs[i], false);
+    EXPECT_EQ(ckpt_model_logits(labels), 3U);
+    EXPECT_EQ(ckpt_model_logits(tokens.model), 50U);
+    EXPECT_STREQ(labels->parameters[labels->n_parameters - 1].name, "score.weight");
+    Executor of_labels(labels, 2, 7, false), of_tokens(tokens.model, 2, 7, false);
+    std::mt19937 engine(5);
+    std::normal_distribution<float> normal(0, 0.3F);
+    for (uint64_t k = 0; k < tokens.model->n_flat; k++) of_tokens.Parameters()[k] = normal(engine);
+    for (uint32_t k = 0; k < labels->n_parameters; k++) {
+      const ckpt_parameter *p = &labels->parameters[k];
+      const bool is_score = k + 1 == labels->n_parameters;
+      const ckpt_parameter *same = ckpt_model_find(tokens.model, is_score ? "lm_head.weight" : p->name);
+      ASSERT_NE(same, nullptr) << p->name;
+      memcpy(of_labels.Parameters() + p->offset, of_tokens.Parameters() + same->offset, p->n_elements * sizeof(float));
+    }
+    const std::vector<int32_t> ids = Numbers(14, 1);
+    std::vector<float> a(14 * 3), b(14 * 50);
+    ckpt_token_batch batch = BatchOf(2, 7, ids, {});
+    ckpt_forward_result result;
+    batch.logits = a.data();
+    ASSERT_EQ(ckpt_executor_forward(of_labels.executor, &batch, &result, &err), CKPT_OK) << err.message;
+    batch.logits = b.data();
+    ASSERT_EQ(ckpt_executor_forward(of_tokens.executor, &batch, &result, &err), CKPT_OK) << err.message;
+    for (size_t token = 0; token < 14; token++)
+      for (size_t label = 0; label < 3; label++)
+        EXPECT_NEAR(a[token * 3 + label], b[token * 50 + label], 1e-5) << token << ", " << label;
+    ckpt_model_free(labels);
   }
 }
 

@@ -132,8 +132,8 @@ TEST(Factors, OfAdaptersToo) {
   std::filesystem::create_directories(folder);
   for (const char *dropout : {"0", "0.25"}) {
     std::ofstream(folder + "/adapter_config.json")
-        << R"({"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "down_proj"], "lora_dropout": )"
-        << dropout << "}";
+        << R"({"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "down_proj"])"
+        << ", \"lora_dropout\": " << dropout << "}";
     Model model(kConfigs[0], true, true);
     ASSERT_EQ(model.status, CKPT_OK) << model.err.message;
     ckpt_lora *lora = nullptr;

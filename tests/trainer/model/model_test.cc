@@ -123,8 +123,10 @@ TEST(ModelConfig, TypesAreRefusedByKey) {
 
 TEST(ModelConfig, UnknownFamiliesAndActivationsAreNamed) {
   EXPECT_EQ(Refusal(R"("model_type": "gemma2")", CKPT_EUNSUPPORTED), "models of type 'gemma2' cannot be run yet");
+  EXPECT_EQ(Refusal(R"("architectures": ["LlamaForTokenClassification"], )" + kLlama, CKPT_EUNSUPPORTED),
+            "'LlamaForTokenClassification' cannot be run yet");
   EXPECT_EQ(Refusal(R"("architectures": ["LlamaForSequenceClassification"], )" + kLlama, CKPT_EUNSUPPORTED),
-            "'LlamaForSequenceClassification' cannot be run yet");
+            "'LlamaForSequenceClassification' gives labels, not tokens: `ckpt logits` alone can run it");
   EXPECT_EQ(Refusal(R"("model_type": "llama", "hidden_act": "relu", )" + kLlama, CKPT_EUNSUPPORTED),
             "hidden_act 'relu' cannot be run yet (silu)");
   EXPECT_EQ(Refusal(kGpt2 + R"(, "activation_function": "relu")", CKPT_EUNSUPPORTED),

@@ -63,7 +63,7 @@ TEST(Sharded, HoldsWhatThePlanSays) {
   std::ifstream file(std::string(CKPT_TESTS_DIR) + "/data/training/llama/config.json");
   std::stringstream text;
   text << file.rdbuf();
-  const ckpt_model_options options = {sizeof options, true, false, false};
+  const ckpt_model_options options = {sizeof options, true, false, false, false};
   ckpt_model *model = nullptr;
   ckpt_error err = {};
   ASSERT_EQ(ckpt_model_new(&model, text.str().c_str(), text.str().size(), nullptr, &options, &err), CKPT_OK);
@@ -123,7 +123,7 @@ TEST(Units, WhatIsAtHandIsNotGatheredAgain) {
     const std::string key = "\"num_hidden_layers\": ";
     ASSERT_NE(text.find(key), std::string::npos);
     text.replace(text.find(key) + key.size(), 1, std::to_string(n_layers));
-    const ckpt_model_options model_options = {sizeof model_options, true, false, false};
+    const ckpt_model_options model_options = {sizeof model_options, true, false, false, false};
     ckpt_model *model = nullptr;
     ckpt_device *device = nullptr;
     ckpt_sharded *sharded = nullptr;
