@@ -91,7 +91,7 @@ static const char *const gguf_classes[] = {"LlamaForCausalLM", "MistralForCausal
 
 static const ckpt_arch_key keys[] = {DECODER_KEYS, HEAD_WIDTH_KEYS, LLAMA_END_KEYS, {0}};
 
-static const ckpt_arch_made made[] = {{"rope_freqs.weight", CKPT_MADE_LLAMA3_FACTORS}, {0}};
+static const ckpt_arch_made made[] = {{"rope_freqs.weight", CKPT_MADE_ROPE_FACTORS}, {0}};
 
 static const ckpt_arch_flag flags[] = {
     {"attention_bias", "blk.0.attn_q.bias"}, {"mlp_bias", "blk.0.ffn_gate.bias"}, {0}};

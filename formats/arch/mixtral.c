@@ -83,7 +83,7 @@ static const ckpt_arch_key keys[] = {
 static const char *const needless[] = {DECODER_NEEDLESS, "output_router_logits", "router_aux_loss_coef",
                                        "router_jitter_noise", NULL};
 
-static const ckpt_arch_made made[] = {{"rope_freqs.weight", CKPT_MADE_LLAMA3_FACTORS}, {0}};
+static const ckpt_arch_made made[] = {{"rope_freqs.weight", CKPT_MADE_ROPE_FACTORS}, {0}};
 
 static const ckpt_arch_constant constants[] = {SILU, {0}};
 

@@ -111,7 +111,7 @@ typedef struct ckpt_arch_key {
 
 /* A tensor of GGUF that no checkpoint has: it is computed from config.json. */
 typedef enum ckpt_made_kind {
-  CKPT_MADE_LLAMA3_FACTORS /* of Llama 3.1's rotary frequencies, where the config scales them so */
+  CKPT_MADE_ROPE_FACTORS /* of rotary frequencies, where the config scales them as llama3 or longrope */
 } ckpt_made_kind;
 
 typedef struct ckpt_arch_made {

@@ -176,7 +176,7 @@ typedef struct ckpt_dialect_rope {
   const ckpt_config *config; /* borrowed, as is the arena */
   ckpt_arena *arena;
   const char *section, *whole; /* dotted keys of the object that counts, and of the one around it, by layers; or NULL */
-  const char *type;            /* "default", "linear", "llama3", "yarn" */
+  const char *type;            /* "default", "linear", "llama3", "longrope", "yarn" */
   double theta, part;          /* the base; the part of a head that rotates */
 } ckpt_dialect_rope;
 
@@ -193,10 +193,22 @@ bool ckpt_dialect_rope_reads(const ckpt_dialect_rope *rope, const char *key);
 /* The positions before they were scaled; 0: the config does not say. */
 double ckpt_dialect_rope_positions(const ckpt_dialect_rope *rope);
 
-/* The factors of Llama 3.1's rotary frequencies, half a head's number of them; *out is NULL where the config has none.
- * EFORMAT: numbers that no such scaling has; as ckpt_dialect_read_rope. */
-ckpt_status ckpt_dialect_llama3_factors(float **out, uint64_t *n, const ckpt_arch *arch, const ckpt_config *config,
-                                        ckpt_arena *arena, ckpt_error *err);
+/* The factors of rotary frequencies, of Llama 3.1's scaling or of longrope where its two lists are one: half a head's
+ * number of them, in the arena. *out is NULL where the config has none. EFORMAT: numbers that no such scaling has; as
+ * ckpt_dialect_read_rope. */
+ckpt_status ckpt_dialect_rope_factors(float **out, uint64_t *n, const ckpt_arch *arch, const ckpt_config *config,
+                                      ckpt_arena *arena, ckpt_error *err);
+
+/* config.json's rope_scaling of a GGUF model, as JSON in the arena; *out is NULL where there is none. Factors that no
+ * config.json says are a loss. EFORMAT: factors of no head; EUNSUPPORTED: scaled by keys and by factors. */
+ckpt_status ckpt_dialect_print_scaling(const char **out, const ckpt_index *from, const ckpt_arch *arch,
+                                       ckpt_arena *arena, ckpt_losses *losses, ckpt_error *err);
+
+/* Whether that has what a key behind "rope.scaling." says, or the key says that there is none. */
+bool ckpt_dialect_has_scaling(const ckpt_index *from, const ckpt_arch *arch, const char *key);
+
+/* The number of a GGUF key of the family, as "context_length". */
+double ckpt_dialect_gguf_number(const ckpt_index *from, const ckpt_arch *arch, const char *key, double otherwise);
 
 /* The row for a number of the config that follows from others, and what it is then; key NULL: the first row's. NULL
  * where there is none. */

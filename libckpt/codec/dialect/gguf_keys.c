@@ -87,7 +87,7 @@ static ckpt_status set_yarn(const setter *s, ckpt_error *err) {
   return CKPT_OK;
 }
 
-/* Those of llama3 are a tensor. */
+/* llama3's and longrope's is a tensor. */
 static ckpt_status set_scaling(const setter *s, ckpt_error *err) {
   const char *key = own_key(s, "rope.scaling.type");
   double factor = 1;

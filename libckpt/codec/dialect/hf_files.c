@@ -80,22 +80,13 @@ static void put_vocabulary(object *o, const ckpt_index *from, const ckpt_arch *a
   put(o, "vocab_size", text);
 }
 
-static double number_of(const ckpt_index *from, const ckpt_arch *arch, const char *key, double otherwise) {
-  char full[2 * MAX_KEY];
-  snprintf(full, sizeof full, "%s.%s", arch->gguf->architecture, key);
-  const ckpt_meta *meta = ckpt_index_meta(from, full);
-  uint32_t of_all;
-  if (meta == NULL || meta->typed == NULL) return otherwise;
-  return ckpt_gguf_array_u32(meta->typed, &of_all) ? of_all : ckpt_c_strtod(meta->value, NULL);
-}
-
 /* The part of a head that rotates; all of it where no key says. */
 static void put_rotary(object *o, const ckpt_index *from, const ckpt_arch *arch, const ckpt_arch_key *row) {
   char text[40];
-  const double width = number_of(from, arch, "embedding_length", 0),
-               n_heads = number_of(from, arch, "attention.head_count", 0);
+  const double width = ckpt_dialect_gguf_number(from, arch, "embedding_length", 0),
+               n_heads = ckpt_dialect_gguf_number(from, arch, "attention.head_count", 0);
   if (!(width > 0) || !(n_heads > 0)) return;
-  const double n = number_of(from, arch, row->gguf, width / n_heads);
+  const double n = ckpt_dialect_gguf_number(from, arch, row->gguf, width / n_heads);
   if (!(n > 0)) return;
   const double part = n / (width / n_heads);
   ckpt_c_snprintf(text, sizeof text, part == 1 ? "%.1f" : "%.17g", part);
@@ -112,7 +103,7 @@ static void put_absent(object *o, const ckpt_index *from, const ckpt_arch *arch)
     if (has(o, key)) continue;
     if (is_base && arch->rope.theta != 10000) put(o, key, "10000.0");
     if (strcmp(row->gguf, "attention.head_count_kv") != 0) continue;
-    snprintf(text, sizeof text, "%.0f", number_of(from, arch, "attention.head_count", 0));
+    snprintf(text, sizeof text, "%.0f", ckpt_dialect_gguf_number(from, arch, "attention.head_count", 0));
     put(o, key, text);
   }
 }
@@ -128,141 +119,6 @@ static void put_keys(object *o, const ckpt_index *from, const ckpt_arch *arch) {
     if (strcmp(row->gguf, "rope.dimension_count") == 0) continue; /* heads' width: said by its own key, or by others */
     if (put_meta(o, from, gguf, key)) snprintf(before, sizeof before, "%s", key);
   }
-}
-
-/* Keys of rope.scaling and config.json's beside its type and factor. */
-static const struct {
-  const char *gguf, *config;
-  bool is_of_linear;
-} scaling_keys[] = {{"original_context_length", "original_max_position_embeddings", true},
-                    {"yarn_ext_factor", "extrapolation_factor", false},
-                    {"yarn_attn_factor", "attention_factor", false},
-                    {"yarn_beta_fast", "beta_fast", false},
-                    {"yarn_beta_slow", "beta_slow", false}};
-
-/* "linear", as llama.cpp takes a factor without a type, or "yarn"; NULL: none that config.json says. */
-static const char *scaling_of(const ckpt_index *from, const ckpt_arch *arch) {
-  char full[MAX_KEY];
-  bool is_said = false;
-  for (const ckpt_arch_key *row = arch->gguf->keys; row->gguf != NULL; row++)
-    is_said = is_said || row->kind == CKPT_KEY_ROPE_SCALING;
-  snprintf(full, sizeof full, "%s.rope.scaling.type", arch->gguf->architecture);
-  const ckpt_meta *type = ckpt_index_meta(from, full);
-  if (!is_said || (type != NULL && type->typed != NULL)) return NULL;
-  if (type == NULL) return number_of(from, arch, "rope.scaling.factor", 0) > 0 ? "linear" : NULL;
-  return strcmp(type->value, "linear") == 0 || strcmp(type->value, "yarn") == 0 ? type->value : NULL;
-}
-
-/* Whether a key of rope.scaling is in config.json, or says that there is nothing. */
-static bool is_scaling_put(const ckpt_index *from, const ckpt_arch *arch, const char *key) {
-  const char *type = scaling_of(from, arch);
-  if (strcmp(key, "type") == 0) {
-    char full[MAX_KEY];
-    snprintf(full, sizeof full, "%s.rope.scaling.type", arch->gguf->architecture);
-    const ckpt_meta *meta = ckpt_index_meta(from, full);
-    return type != NULL || (meta != NULL && meta->typed == NULL && strcmp(meta->value, "none") == 0);
-  }
-  if (type == NULL) return false;
-  for (size_t i = 0; i < sizeof scaling_keys / sizeof *scaling_keys; i++)
-    if (strcmp(key, scaling_keys[i].gguf) == 0) return true;
-  return strcmp(key, "factor") == 0;
-}
-
-/* linear and yarn, as their keys say. */
-static void put_scaling(object *o, const ckpt_index *from, const ckpt_arch *arch) {
-  const char *type = scaling_of(from, arch);
-  if (type == NULL) return;
-  char text[512];
-  size_t n = (size_t)ckpt_c_snprintf(text, sizeof text, "{\"rope_type\": \"%s\", \"factor\": %.9g", type,
-                                     number_of(from, arch, "rope.scaling.factor", 1));
-  for (size_t i = 0; i < sizeof scaling_keys / sizeof *scaling_keys; i++) {
-    char key[64];
-    snprintf(key, sizeof key, "rope.scaling.%s", scaling_keys[i].gguf);
-    const double value = number_of(from, arch, key, NAN);
-    if (isfinite(value))
-      n += (size_t)ckpt_c_snprintf(text + n, sizeof text - n, ", \"%s\": %.9g", scaling_keys[i].config, value);
-  }
-  ckpt_c_snprintf(text + n, sizeof text - n, "}");
-  put(o, "rope_scaling", text);
-}
-
-/* Whether numbers are the same but for what torch's powf, which is not rounded correctly, makes of them. */
-static bool is_near(const float *a, const float *b, uint64_t n) {
-  const float few = 8 * 0x1p-24F;
-  for (uint64_t i = 0; i < n; i++)
-    if (!(fabsf(a[i] - b[i]) <= few * fabsf(b[i]))) return false;
-  return true;
-}
-
-/* Factors as longrope has them, for short texts and long ones alike. */
-static void put_factors(object *o, const float *factors, uint64_t n, double n_positions) {
-  enum { EACH = 20 }; /* characters */
-  char *list = ckpt_arena_array(o->arena, (size_t)n + 1, EACH);
-  size_t at = 0;
-  for (uint64_t i = 0; i < n && list != NULL; i++)
-    at += (size_t)ckpt_c_snprintf(list + at, EACH, "%s%.9g", i == 0 ? "" : ", ", (double)factors[i]);
-  const char *scaling = list == NULL ? NULL
-                                     : ckpt_arena_printf(o->arena,
-                                                         "{\"rope_type\": \"longrope\", \"factor\": 1.0, "
-                                                         "\"attention_factor\": 1.0, \"short_factor\": [%s], "
-                                                         "\"long_factor\": [%s], "
-                                                         "\"original_max_position_embeddings\": %.0f}",
-                                                         list, list, n_positions);
-  if (scaling == NULL) o->text = NULL;
-  if (scaling != NULL) put(o, "rope_scaling", scaling);
-}
-
-/* Llama 3.1's scaling is a tensor in GGUF: the numbers of those that give this tensor; of another one its own, or a
- * loss where they cannot be. */
-static ckpt_status put_llama3(object *o, const ckpt_index *from, const ckpt_arch *arch, ckpt_losses *losses,
-                              ckpt_error *err) {
-  static const double contexts[] = {8192, 4096, 2048, 1024, 512, 256, 128, 64, 32, 16384, 32768};
-  const ckpt_tensor *tensor = ckpt_index_find(from, "rope_freqs.weight");
-  if (tensor == NULL) return CKPT_OK;
-  if (scaling_of(from, arch) != NULL)
-    return ckpt_fail(err, CKPT_EUNSUPPORTED, ckpt_index_file_of(from, tensor), tensor->name,
-                     "scales rotary positions, and so does %s.rope.scaling (%s): config.json says one of them",
-                     arch->gguf->architecture, scaling_of(from, arch));
-  const double width =
-      number_of(from, arch, "rope.dimension_count",
-                number_of(from, arch, "embedding_length", 0) / number_of(from, arch, "attention.head_count", 1));
-  if (tensor->dtype != CKPT_F32 || tensor->rank != 1 || tensor->n_elements > 4096 ||
-      (double)tensor->n_elements * 2 != width)
-    return ckpt_fail(err, CKPT_EFORMAT, ckpt_index_file_of(from, tensor), tensor->name,
-                     "%llu rotary factors for heads of %g", (unsigned long long)tensor->n_elements, width);
-  float stored[4096], *made;
-  uint64_t n;
-  CKPT_TRY(ckpt_read(from, tensor, NULL, CKPT_F32, stored, (size_t)tensor->n_bytes, err));
-  double factor = 1;
-  bool are_factors = true;
-  for (uint64_t i = 0; i < tensor->n_elements; i++) {
-    if (stored[i] > factor) factor = stored[i];
-    are_factors = are_factors && stored[i] > 0 && isfinite(stored[i]);
-  }
-  for (size_t i = 0; i < sizeof contexts / sizeof *contexts; i++) {
-    char scaling[256], text[384];
-    ckpt_config *config;
-    ckpt_c_snprintf(
-        scaling, sizeof scaling,
-        "{\"rope_type\": \"llama3\", \"factor\": %.9g, \"low_freq_factor\": 1.0, \"high_freq_factor\": 4.0, "
-        "\"original_max_position_embeddings\": %.0f}",
-        factor, contexts[i]);
-    ckpt_c_snprintf(text, sizeof text, "{\"head_dim\": %llu, \"rope_theta\": %.17g, \"rope_scaling\": %s}",
-                    (unsigned long long)tensor->n_elements * 2, number_of(from, arch, "rope.freq_base", 10000),
-                    scaling);
-    CKPT_TRY(ckpt_config_parse(&config, text, strlen(text), NULL, err));
-    ckpt_status status = ckpt_dialect_llama3_factors(&made, &n, arch, config, o->arena, err);
-    ckpt_config_free(config);
-    CKPT_TRY(status);
-    if (n != tensor->n_elements || !is_near(made, stored, n)) continue;
-    put(o, "rope_scaling", scaling);
-    return CKPT_OK;
-  }
-  if (are_factors) {
-    put_factors(o, stored, tensor->n_elements, number_of(from, arch, "context_length", 0));
-    return CKPT_OK;
-  }
-  return ckpt_losses_add(losses, err, "rope_freqs.weight (config.json has no numbers that give it)");
 }
 
 static void put_ids(object *o, const ckpt_index *from) {
@@ -326,7 +182,7 @@ ckpt_status ckpt_dialect_gguf_numbers(ckpt_config **out, const ckpt_index *index
 static ckpt_status lose_infinite(const ckpt_index *from, const ckpt_arch *arch, ckpt_losses *losses, ckpt_error *err) {
   for (const ckpt_arch_key *row = arch->gguf->keys; row->gguf != NULL; row++) {
     if (row->kind != CKPT_KEY_F32 && row->kind != CKPT_KEY_BASE && row->kind != CKPT_KEY_THETA) continue;
-    const double value = number_of(from, arch, row->gguf, 0);
+    const double value = ckpt_dialect_gguf_number(from, arch, row->gguf, 0);
     if (!isfinite(value))
       CKPT_TRY(
           ckpt_losses_add(losses, err, "%s.%s (config.json has no such number)", arch->gguf->architecture, row->gguf));
@@ -337,6 +193,7 @@ static ckpt_status lose_infinite(const ckpt_index *from, const ckpt_arch *arch, 
 static ckpt_status print_config(const char **out, const ckpt_index *from, const ckpt_arch *arch, ckpt_arena *arena,
                                 ckpt_losses *losses, ckpt_error *err) {
   object o = {arena, "{"};
+  const char *scaling;
   const char *class = ckpt_arena_printf(arena, "[\"%s\"]", arch->gguf->classes[0]);
   CKPT_TRY_ALLOC(class, err);
   put(&o, "architectures", class);
@@ -346,8 +203,8 @@ static ckpt_status print_config(const char **out, const ckpt_index *from, const 
   CKPT_TRY(lose_infinite(from, arch, losses, err));
   put_vocabulary(&o, from, arch);
   CKPT_TRY(put_implied(&o, arch, err));
-  put_scaling(&o, from, arch);
-  CKPT_TRY(put_llama3(&o, from, arch, losses, err));
+  CKPT_TRY(ckpt_dialect_print_scaling(&scaling, from, arch, arena, losses, err));
+  if (scaling != NULL) put(&o, "rope_scaling", scaling);
   for (const ckpt_arch_flag *flag = arch->gguf->flags; flag != NULL && flag->config != NULL; flag++)
     put_bool(&o, flag->config, ckpt_index_find(from, flag->gguf) != NULL);
   for (const ckpt_arch_tie *tie = arch->ties; tie->kept != NULL; tie++) {
@@ -390,7 +247,7 @@ static bool is_implied(const char *key, const ckpt_index *from, const ckpt_arch 
   if (strncmp(key, arch->gguf->architecture, n) != 0 || key[n] != '.') return false;
   static const char scaling[] = ".rope.scaling.";
   if (strncmp(key + n, scaling, sizeof scaling - 1) == 0)
-    return is_scaling_put(from, arch, key + n + sizeof scaling - 1);
+    return ckpt_dialect_has_scaling(from, arch, key + n + sizeof scaling - 1);
   for (const ckpt_arch_key *row = arch->gguf->keys; row->gguf != NULL; row++)
     if (strcmp(row->gguf, key + n + 1) == 0) return true;
   return false;
@@ -406,7 +263,7 @@ static bool is_computed_with(const ckpt_meta *meta, const ckpt_index *from, cons
   if (strcmp(key, "attention.causal") == 0) return strcmp(meta->value, "true") != 0;
   if (strcmp(key, "rope.scaling.finetuned") == 0) return false;
   if (strcmp(key, "rope.scaling.original_context_length") == 0) return false; /* of yarn, which says it */
-  if (strcmp(key, "rope.scaling.attn_factor") == 0) return number_of(from, arch, key, 1) != 1;
+  if (strcmp(key, "rope.scaling.attn_factor") == 0) return ckpt_dialect_gguf_number(from, arch, key, 1) != 1;
   if (strncmp(key, "rope.scaling.", sizeof "rope.scaling." - 1) == 0) return true;
   for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
     if (strcmp(key, keys[i]) == 0) return true;

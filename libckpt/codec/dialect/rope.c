@@ -15,6 +15,8 @@ static const struct {
 } types[] = {{"default", {NULL}},
              {"linear", {"factor", NULL}},
              {"llama3", {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings", NULL}},
+             {"longrope",
+              {"factor", "original_max_position_embeddings", "attention_factor", "short_factor", "long_factor", NULL}},
              {"yarn",
               {"factor", "original_max_position_embeddings", "extrapolation_factor", "attention_factor", "attn_factor",
                "beta_fast", "beta_slow", "truncate", NULL}}};
@@ -117,8 +119,13 @@ static ckpt_status check_layers(const ckpt_dialect_rope *rope, const ckpt_arch *
 
 /* ---- what no key says -------------------------------------------------------------------------------------------- */
 
+/* Whether GGUF has a tensor of factors in the place of keys. */
+static bool is_of_factors(const ckpt_dialect_rope *rope) {
+  return strcmp(rope->type, "llama3") == 0 || strcmp(rope->type, "longrope") == 0;
+}
+
 static ckpt_status check_type(const ckpt_dialect_rope *rope, const ckpt_arch *arch, ckpt_error *err) {
-  const bool is_default = strcmp(rope->type, "default") == 0, is_llama3 = strcmp(rope->type, "llama3") == 0;
+  const bool is_default = strcmp(rope->type, "default") == 0;
   if (!is_default && !has_key_of(arch, CKPT_KEY_ROPE_SCALING))
     return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL,
                      "no key of a %s in GGUF says that rotary positions are scaled as '%.40s'", arch->name, rope->type);
@@ -128,23 +135,25 @@ static ckpt_status check_type(const ckpt_dialect_rope *rope, const ckpt_arch *ar
   if (row_of(rope->type) == sizeof types / sizeof *types)
     return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL, "no GGUF key says that rotary positions are scaled as '%.40s'",
                      rope->type);
-  if (is_llama3 && arch->gguf->made == NULL)
+  if (is_of_factors(rope) && arch->gguf->made == NULL)
     return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL,
-                     "a %s in GGUF has no tensor that says how rotary positions are scaled as 'llama3'", arch->name);
+                     "a %s in GGUF has no tensor that says how rotary positions are scaled as '%s'", arch->name,
+                     rope->type);
   return CKPT_OK;
 }
 
 static ckpt_status check_numbers(const ckpt_dialect_rope *rope, ckpt_error *err) {
+  static const char *const others[] = {"truncate", "short_factor", "long_factor", NULL};
   const size_t row = row_of(rope->type);
   double value;
   for (const char *const *key = types[row].keys; *key != NULL; key++) {
     const char *full = ckpt_arena_printf(rope->arena, "%s.%s", rope->section, *key);
     CKPT_TRY_ALLOC(full, err);
-    if (strcmp(*key, "truncate") == 0 || !ckpt_config_has(rope->config, full)) continue;
+    if (ckpt_text_is_one_of(*key, others) || !ckpt_config_has(rope->config, full)) continue;
     if (!ckpt_config_number(rope->config, full, &value)) return refuse_value(rope->config, full, "a number", err);
     if (strcmp(*key, "factor") == 0 && !(value > 0)) return refuse_value(rope->config, full, "above 0", err);
   }
-  if (row != row_of("default") && row != row_of("llama3") && !has(rope, "factor"))
+  if (row != row_of("default") && !is_of_factors(rope) && !has(rope, "factor"))
     return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "%s scaling without %s.factor", rope->type, rope->section);
   return CKPT_OK;
 }
@@ -192,7 +201,7 @@ double ckpt_dialect_rope_positions(const ckpt_dialect_rope *rope) {
   return value;
 }
 
-/* ---- Llama 3.1 --------------------------------------------------------------------------------------------------- */
+/* ---- factors ----------------------------------------------------------------------------------------------------- */
 
 /* As torch computes it, each step rounded to f32: what is divided by a tensor is multiplied by its reciprocal. */
 static float llama3_factor(float frequency, double factor, double low, double high, double context) {
@@ -203,32 +212,67 @@ static float llama3_factor(float frequency, double factor, double low, double hi
   return 1 / ((1 - smooth) / (float)factor + smooth);
 }
 
-ckpt_status ckpt_dialect_llama3_factors(float **out, uint64_t *n, const ckpt_arch *arch, const ckpt_config *config,
-                                        ckpt_arena *arena, ckpt_error *err) {
-  enum { MAX_HEAD = 1 << 20 };
-  ckpt_dialect_rope rope;
-  uint64_t dim;
+static ckpt_status make_llama3(float *factors, uint64_t n, const ckpt_dialect_rope *rope, ckpt_error *err) {
   double factor = 8, low = 1, high = 4;
-  *out = NULL;
-  CKPT_TRY(ckpt_dialect_read_rope(&rope, arch, config, arena, err));
-  if (strcmp(rope.type, "llama3") != 0) return CKPT_OK;
-  (void)ckpt_dialect_rope_number(&rope, "factor", &factor);
-  (void)ckpt_dialect_rope_number(&rope, "low_freq_factor", &low);
-  (void)ckpt_dialect_rope_number(&rope, "high_freq_factor", &high);
-  const double base = rope.theta, context = ckpt_dialect_rope_positions(&rope);
-  if (!ckpt_config_extent(config, "head_dim|hidden_size/num_attention_heads", &dim) || dim == 0 || dim > MAX_HEAD ||
-      dim % 2 != 0)
-    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "heads of an odd or unknown width have no rotary factors");
+  (void)ckpt_dialect_rope_number(rope, "factor", &factor);
+  (void)ckpt_dialect_rope_number(rope, "low_freq_factor", &low);
+  (void)ckpt_dialect_rope_number(rope, "high_freq_factor", &high);
+  const double base = rope->theta, context = ckpt_dialect_rope_positions(rope);
   if (!(base > 0) || !(low > 0) || !(high > low) || !(context > 0))
     return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL,
                      "no llama3 scaling goes by %g from %g to %g of %g positions at base %g", factor, low, high,
                      context, base);
-  *n = dim / 2;
-  float *factors = *out = ckpt_arena_array(arena, (size_t)*n, sizeof *factors);
-  CKPT_TRY_ALLOC(factors, err);
-  for (uint64_t i = 0; i < *n; i++) {
-    const float power = (float)pow(base, (double)((float)(2 * i) / (float)dim));
+  for (uint64_t i = 0; i < n; i++) {
+    const float power = (float)pow(base, (double)((float)(2 * i) / (float)(2 * n)));
     factors[i] = llama3_factor(1 / power, factor, low, high, context);
   }
   return CKPT_OK;
+}
+
+/* One list, of which attention knows nothing: GGUF has one tensor for short texts and long ones, and transformers makes
+ * attention grow where no attention_factor says otherwise. */
+static ckpt_status read_longrope(float *factors, uint64_t n, const ckpt_dialect_rope *rope, ckpt_error *err) {
+  static const char *const lists[] = {"short_factor", "long_factor"};
+  double grown = 0, value = 0;
+  (void)ckpt_dialect_rope_number(rope, "attention_factor", &grown);
+  if (grown != 1)
+    return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL,
+                     "no GGUF key says that longrope makes attention grow (%s.attention_factor 1 does not)",
+                     rope->section);
+  for (size_t k = 0; k < 2; k++) {
+    const char *list = ckpt_arena_printf(rope->arena, "%s.%s", rope->section, lists[k]);
+    CKPT_TRY_ALLOC(list, err);
+    if (ckpt_config_count(rope->config, list) != n)
+      return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "%s has %zu factors, and heads rotate by %llu", list,
+                       ckpt_config_count(rope->config, list), (unsigned long long)n);
+    for (uint64_t i = 0; i < n; i++) {
+      const char *item = ckpt_arena_printf(rope->arena, "%s.%llu", list, (unsigned long long)i);
+      CKPT_TRY_ALLOC(item, err);
+      if (!ckpt_config_number(rope->config, item, &value) || !((float)value > 0) || !isfinite((float)value))
+        return refuse_value(rope->config, item, "a number above 0 that f32 has", err);
+      if (k == 1 && factors[i] != (float)value)
+        return ckpt_fail(err, CKPT_EUNSUPPORTED, NULL, NULL,
+                         "%s is %g, and %g for short texts: a tensor of GGUF has one factor for both", item, value,
+                         (double)factors[i]);
+      factors[i] = (float)value;
+    }
+  }
+  return CKPT_OK;
+}
+
+ckpt_status ckpt_dialect_rope_factors(float **out, uint64_t *n, const ckpt_arch *arch, const ckpt_config *config,
+                                      ckpt_arena *arena, ckpt_error *err) {
+  enum { MAX_HEAD = 1 << 20 };
+  ckpt_dialect_rope rope;
+  uint64_t dim;
+  *out = NULL;
+  CKPT_TRY(ckpt_dialect_read_rope(&rope, arch, config, arena, err));
+  if (!is_of_factors(&rope)) return CKPT_OK;
+  if (!ckpt_config_extent(config, "head_dim|hidden_size/num_attention_heads", &dim) || dim == 0 || dim > MAX_HEAD ||
+      dim % 2 != 0)
+    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "heads of an odd or unknown width have no rotary factors");
+  *n = dim / 2;
+  *out = ckpt_arena_array(arena, (size_t)*n, sizeof **out);
+  CKPT_TRY_ALLOC(*out, err);
+  return strcmp(rope.type, "llama3") == 0 ? make_llama3(*out, *n, &rope, err) : read_longrope(*out, *n, &rope, err);
 }

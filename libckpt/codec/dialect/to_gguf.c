@@ -212,8 +212,8 @@ static ckpt_status add_made(maker *m, const ckpt_arch_made *made, ckpt_error *er
   float *factors;
   uint64_t n;
   ckpt_expr *x;
-  if (made->kind != CKPT_MADE_LLAMA3_FACTORS) return CKPT_OK;
-  CKPT_TRY(ckpt_dialect_llama3_factors(&factors, &n, m->arch, m->config, &m->index->arena, err));
+  if (made->kind != CKPT_MADE_ROPE_FACTORS) return CKPT_OK;
+  CKPT_TRY(ckpt_dialect_rope_factors(&factors, &n, m->arch, m->config, &m->index->arena, err));
   if (factors == NULL) return CKPT_OK;
   CKPT_TRY(ckpt_expr_memory_in(&x, &m->index->arena, CKPT_F32, 1, &n, factors, err));
   return add(m, made->gguf, x, CKPT_ROLE_PARAMETER, err);

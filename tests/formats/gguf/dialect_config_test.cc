@@ -421,7 +421,8 @@ TEST(DialectConfig, FactorsAreFoundAgain) {
 // Factors that no numbers of Llama 3.1 give are those of longrope, where they can be.
 TEST(DialectConfig, OtherFactorsAreLongropes) {
   Folder folder;
-  const std::string gguf = folder / "x.gguf", other = folder / "other.gguf", back = folder / "back";
+  const std::string gguf = folder / "x.gguf", other = folder / "other.gguf", back = folder / "llama-scaled",
+                    again = folder / "again.gguf";
   const std::string list = "[1, 1.5, 1.10000002, 3, 2, 2.5, 7, 2.5]", long_too = ", \"long_factor\": " + list;
   ASSERT_EQ(convert(kModels + "llama-scaled", gguf), "");
   ckpt_error err = {};
@@ -446,6 +447,42 @@ TEST(DialectConfig, OtherFactorsAreLongropes) {
                       list + long_too + ", \"original_max_position_embeddings\": 128}"),
           std::string::npos)
           << config;
+      ASSERT_EQ(convert(back, again), "");
+      EXPECT_TRUE(slurp(again) == changed);
+    }
+  }
+}
+
+// What no tensor of factors says is refused, with the numbers.
+TEST(DialectConfig, LongropeOfTwoListsIsRefused) {
+  const std::string list = "[1, 1.5, 1.1, 3, 2, 2.5, 7, 2.5]", one = "\"attention_factor\": 1.0, ",
+                    both = "\"short_factor\": " + list + ", \"long_factor\": ";
+  const struct {
+    std::string rest, message;
+  } cases[] = {
+      {one + both + list, ""},
+      {both + list, "no GGUF key says that longrope makes attention grow (rope_scaling.attention_factor 1 does not)"},
+      {one + both + "[1, 1.5, 1.1, 3, 2, 2.5, 7, 9]",
+       "rope_scaling.long_factor.7 is 9, and 2.5 for short texts: a tensor of GGUF has one factor for both"},
+      {one + both + "[1, 2]", "rope_scaling.long_factor has 2 factors, and heads rotate by 8"},
+      {one + both + "[1, 1.5, 1.1, 3, 2, 2.5, 7, -1]",
+       "rope_scaling.long_factor.7 is -1, and has to be a number above 0 that f32 has"},
+      {one + "\"short_factor\": " + list, "rope_scaling.long_factor has 0 factors, and heads rotate by 8"},
+  };
+  Folder folder;
+  const std::string model = folder / "model", config = slurp(kModels + "llama-scaled/config.json");
+  std::filesystem::copy(kModels + "llama-scaled", model);
+  const size_t at = config.find("\"rope_"), end = config.find('}', at);
+  ASSERT_NE(end, std::string::npos);
+  for (const auto &c : cases) {
+    SCOPED_TRACE(c.rest);
+    spill(model + "/config.json",
+          config.substr(0, at) + "\"rope_scaling\": {\"rope_type\": \"longrope\", " + c.rest + config.substr(end));
+    const std::string message = convert(model, folder / "x.gguf");
+    if (c.message.empty()) {
+      EXPECT_EQ(message, "");
+    } else {
+      EXPECT_NE(message.find(c.message), std::string::npos) << message;
     }
   }
 }
