@@ -7,8 +7,11 @@
  * causal half are among them, as products of heads. Prints tokens a second and the share, of time and of processor time
  * (which others on the machine disturb less), and the processor time of the products. Best of PASSES (3), after one to
  * warm up. With `turns`, each line of the input is a pass of each kind and its products, whose seconds are a line of
- * the output: forward, its products, forward and backward, its products. Products of bf16 that oneDNN is given as
- * rounded f32 are replayed as those of f32, without the rounding. */
+ * the output: forward, its products, its rounding, and the same of forward and backward.
+ *
+ * Products of bf16 that oneDNN is given as rounded f32 are replayed as those of f32, without the rounding. The rounding
+ * is then measured by itself: each factor is read and rounded once in a pass, and written to the cache alone. No pass
+ * has a larger share than its products have of the two, which is printed as `at most`. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,10 +57,14 @@ enum { MAX_CALLS = 4096 };
 static ckpt_gemm calls[MAX_CALLS];
 static size_t n_calls;
 static const ckpt_device_table *real_table;
-static bool has_bf16; /* oneDNN is given bf16 */
+static bool was_bf16[MAX_CALLS]; /* and oneDNN is given rounded f32 */
+static bool has_bf16;            /* oneDNN is given bf16 */
 
 static ckpt_status remember(ckpt_device *device, const ckpt_gemm *gemm, ckpt_error *err) {
-  if (n_calls < MAX_CALLS) calls[n_calls] = *gemm, calls[n_calls++].is_bf16 = gemm->is_bf16 && has_bf16;
+  if (n_calls < MAX_CALLS) {
+    was_bf16[n_calls] = gemm->is_bf16 && !has_bf16;
+    calls[n_calls] = *gemm, calls[n_calls++].is_bf16 = gemm->is_bf16 && has_bf16;
+  }
   return real_table->gemm(device, gemm, err);
 }
 
@@ -94,19 +101,71 @@ static void replay(ckpt_device *device, const ckpt_model *model, const ckpt_toke
   }
 }
 
+/* ---- rounding, at least ---------------------------------------------------------------------------------------------
+ */
+
+/* A factor of a product: rows of f32. */
+typedef struct factor {
+  const float *at;
+  size_t n_rows, n_columns, stride;
+} factor;
+
+static factor factors[2 * MAX_CALLS];
+static size_t n_factors;
+
+static bool is_parameter(const ckpt_model *model, const float *parameters, const void *at) {
+  return (const float *)at >= parameters && (const float *)at < parameters + model->n_flat;
+}
+
+/* Appends a factor, unless it is a weight that is there: that could be kept until it is needed again. */
+static void add_factor(bool is_weight, const void *at, size_t stride, size_t n_rows, size_t n_columns) {
+  for (size_t i = 0; is_weight && i < n_factors; i++)
+    if (factors[i].at == at) return;
+  factors[n_factors++] = (factor){at, n_rows, n_columns, stride};
+}
+
+/* What the products that were remembered read and found not rounded. */
+static void find_factors(const ckpt_model *model, const float *parameters) {
+  n_factors = 0;
+  for (size_t i = 0; i < n_calls; i++) {
+    const ckpt_gemm *g = &calls[i];
+    const bool is_new = i == 0 || g->a != calls[i - 1].a; /* query, key and value read one */
+    if (!was_bf16[i]) continue;
+    if (is_new && !g->is_a_rounded)
+      add_factor(is_parameter(model, parameters, g->a), g->a, g->lda, g->is_a_transposed ? g->k : g->m,
+                 g->is_a_transposed ? g->m : g->k);
+    if (!g->is_b_rounded)
+      add_factor(is_parameter(model, parameters, g->b), g->b, g->ldb, g->is_b_transposed ? g->n : g->k,
+                 g->is_b_transposed ? g->k : g->n);
+  }
+}
+
+static void round_rows(const void *arg, size_t begin, size_t end) {
+  const factor *f = arg;
+  float rounded[1024];
+  for (size_t r = begin; r < end; r++)
+    for (size_t i = 0; i < f->n_columns; i += 1024)
+      kernels->round(rounded, f->at + r * f->stride + i, f->n_columns - i < 1024 ? f->n_columns - i : 1024);
+}
+
+static void round_once(ckpt_device *device) {
+  for (size_t i = 0; i < n_factors; i++) real_table->run_host(device, round_rows, &factors[i], factors[i].n_rows, 32);
+}
+
 /* ---- the passes -----------------------------------------------------------------------------------------------------
  */
 
-/* What a kind of pass and its products alone took at least, and last. */
+/* What a kind of pass, its products alone and its rounding took at least, and last. */
 typedef struct pass_kind {
   const char *name;
   bool is_training;
-  moment pass, alone, last_pass, last_alone;
+  moment pass, alone, rounding, last_pass, last_alone, last_rounding;
 } pass_kind;
 
-/* Measures a pass and its products; false if it fails. */
+/* Measures a pass, its products and its rounding; false if it fails. */
 static bool measure(pass_kind *kind, ckpt_executor *x, ckpt_device *device, const ckpt_model *model,
                     const ckpt_token_batch *batch) {
+  const float *parameters = ckpt_executor_parameters(x);
   ckpt_forward_result result;
   n_calls = 0;
   moment begin = now();
@@ -116,16 +175,24 @@ static bool measure(pass_kind *kind, ckpt_executor *x, ckpt_device *device, cons
   begin = now();
   replay(device, model, batch, kind->is_training);
   kind->last_alone = since(begin);
+  find_factors(model, parameters);
+  begin = now();
+  round_once(device);
+  kind->last_rounding = since(begin);
+  kind->rounding = least(kind->rounding, kind->last_rounding);
   kind->pass = least(kind->pass, kind->last_pass), kind->alone = least(kind->alone, kind->last_alone);
   return status == CKPT_OK;
 }
 
-static void print_last(const pass_kind *kind) { printf("%.6f %.6f ", kind->last_pass.time, kind->last_alone.time); }
+static void print_last(const pass_kind *kind) {
+  printf("%.6f %.6f %.6f ", kind->last_pass.time, kind->last_alone.time, kind->last_rounding.time);
+}
 
 static void print_least(const pass_kind *kind, double n_tokens) {
-  printf("%-20s %8.1f tokens/s, products alone %8.1f, share %.3f (%.3f), %.3f s of processors\n", kind->name,
-         n_tokens / kind->pass.time, n_tokens / kind->alone.time, kind->alone.time / kind->pass.time,
-         kind->alone.processor / kind->pass.processor, kind->alone.processor);
+  printf("%-20s %8.1f tokens/s, products alone %8.1f, share %.3f (%.3f), at most %.3f, %.3f s of processors\n",
+         kind->name, n_tokens / kind->pass.time, n_tokens / kind->alone.time, kind->alone.time / kind->pass.time,
+         kind->alone.processor / kind->pass.processor, kind->alone.time / (kind->alone.time + kind->rounding.time),
+         kind->alone.processor);
 }
 
 int main(int argc, char **argv) {
@@ -166,7 +233,8 @@ int main(int argc, char **argv) {
   const size_t n_kinds = sizeof kinds / sizeof *kinds;
   for (long i = 0; is_in_turns ? getchar() == '\n' : i <= n_passes; i++) {
     for (size_t k = 0; k < n_kinds; k++) {
-      if (i <= 1) kinds[k].pass = kinds[k].alone = (moment){1e30, 1e30}; /* the first pass warms up */
+      if (i <= 1)
+        kinds[k].pass = kinds[k].alone = kinds[k].rounding = (moment){1e30, 1e30}; /* the first pass warms up */
       if (!measure(&kinds[k], x, device, model, &batch)) return 1;
       if (is_in_turns) print_last(&kinds[k]);
     }

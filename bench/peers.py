@@ -139,18 +139,19 @@ def peft_merge(base, adapter, out):
     PeftModel.from_pretrained(model, adapter).merge_and_unload().save_pretrained(out)
 
 
+def seconds_of(run, device):
+    wait = torch.cuda.synchronize if device == "cuda" else lambda: None
+    wait()
+    start = time.perf_counter()
+    run()
+    wait()
+    return time.perf_counter() - start
+
+
 def fastest(run, device, times=4):
     """Seconds of the fastest of some runs, after one to warm up."""
-    best = math.inf
-    for i in range(times + 1):
-        if device == "cuda":
-            torch.cuda.synchronize()
-        start = time.perf_counter()
-        run()
-        if device == "cuda":
-            torch.cuda.synchronize()
-        best = best if i == 0 else min(best, time.perf_counter() - start)
-    return best
+    seconds_of(run, device)
+    return min(seconds_of(run, device) for _ in range(times))
 
 
 def linears(config):
@@ -167,7 +168,7 @@ def linears(config):
 
 def products(config, rows, length, dtype, device, is_training=True):
     """The products of a pass as a function: of each linear layer forward and twice backward, and of attention those of
-    the causal half. They write to memory that is there already: a product alone does not wait for pages."""
+    the causal half. They write to memory that was touched before: a product alone does not wait for pages."""
     tokens, width, heads = rows * length, config.hidden_size, rows * config.num_attention_heads
     matrices = linears(config)
 
@@ -247,7 +248,7 @@ def tape(folder, rows, length, threads, dtype):
             jobs.append(pass_of(config, mode, ids, is_bf16, is_training))
         jobs.append(products(config, rows, length, torch.bfloat16 if is_bf16 else torch.float32, "cpu", is_training))
     for _ in sys.stdin:
-        print(*(seconds_of(job) for job in jobs), flush=True)
+        print(*(seconds_of(job, "cpu") for job in jobs), flush=True)
 
 
 def pass_of(config, mode, ids, is_bf16, is_training):
@@ -261,12 +262,6 @@ def pass_of(config, mode, ids, is_bf16, is_training):
             model.zero_grad()
 
     return run
-
-
-def seconds_of(run):
-    start = time.perf_counter()
-    run()
-    return time.perf_counter() - start
 
 
 def main(job, *arguments):

@@ -283,15 +283,13 @@ static ckpt_status layer_of(llama *l, int32_t layer, uint32_t *x, uint32_t *resi
 
 static ckpt_status embed(llama *l, uint32_t *x, ckpt_error *err) {
   ckpt_model *m = l->model;
-  int64_t padding = -1;
   ckpt_tape_entry entry = {.op = CKPT_OP_embedding,
                            .n_in = 2,
                            .n_parameters = 1,
                            .in = {m->tape.inputs[CKPT_INPUT_IDS], m->tape.inputs[CKPT_INPUT_POSITIONS]}};
   CKPT_TRY(ckpt_model_add(m, "model.embed_tokens.weight", -1, 2, (uint64_t[]){m->vocabulary, l->width},
                           CKPT_INIT_NORMAL, l->std, &entry.parameters[0], err));
-  if (ckpt_config_int(l->config, "pad_token_id", &padding) && padding >= 0 && (uint64_t)padding < m->vocabulary)
-    m->parameters[0].zero_row = padding;
+  if (m->padding_id >= 0 && (uint64_t)m->padding_id < m->vocabulary) m->parameters[0].zero_row = m->padding_id;
   CKPT_TRY(ckpt_tape_record(&m->tape, &entry, err));
   *x = entry.out[0];
   ckpt_tape_entry table = {.op = CKPT_OP_rope_table,
