@@ -72,20 +72,24 @@ static ckpt_status make_plan(ckpt_memory_plan *plan, ckpt_executor_memory *memor
 }
 
 /* Both factors of the last may be those of a smaller batch; of the others the matrix is as it is, and forward it may be
- * stored otherwise. x_is_scratch: x is rounded where it lies, and lies so backward unless it is made again. */
+ * stored otherwise. x_is_scratch: x is rounded where it lies, and lies so backward unless it is made again. The last
+ * has the gradient of y for a, or x where the matrix is in by out. */
 static void plan_linear(const ckpt_tape_linear *l, bool is_bf16, const ckpt_parameter_place *place, uint32_t n_products,
-                        bool x_is_scratch, bool is_made_again, size_t *shared, size_t *panels) {
+                        bool x_is_scratch, bool is_made_again, bool is_in_by_out, size_t *shared, size_t *panels) {
   ckpt_gemm products[] = {{.m = l->n_tokens, .n = l->n_out, .k = l->n_in},
                           {.m = l->n_tokens, .n = l->n_in, .k = l->n_out},
                           {.m = l->n_out, .n = l->n_in, .k = l->n_tokens}};
   products[0].is_a_scratch = x_is_scratch;
-  products[1].is_a_scratch = products[2].is_a_scratch = true;
-  products[2].is_b_rounded = x_is_scratch && !is_made_again;
+  products[1].is_a_scratch = true;
+  if (is_in_by_out) products[2].m = l->n_in, products[2].n = l->n_out;
+  products[2].is_a_transposed = true, products[2].lda = products[2].m;
+  products[2].is_a_scratch = !is_in_by_out || x_is_scratch;
+  products[2].is_b_rounded = is_in_by_out || (x_is_scratch && !is_made_again);
   if (place != NULL) products[0].b_dtype = place->dtype, products[0].is_b_turned = place->is_turned;
   for (uint32_t i = 0; i < n_products; i++) {
     size_t own;
     products[i].is_bf16 = is_bf16;
-    const ckpt_tape_kernels *kernels = is_bf16 ? ckpt_device_cpu_kernels() : NULL; /* choosing them may load oneDNN */
+    const ckpt_tape_kernels *kernels = is_bf16 ? ckpt_device_cpu_kernels() : ckpt_tape_kernels_cpu_f32();
     const size_t n_bytes = ckpt_gemm_cpu_bytes(kernels, &products[i], i == 2, &own);
     *shared = n_bytes > *shared ? n_bytes : *shared;
     *panels = own > *panels ? own : *panels;
@@ -108,7 +112,8 @@ static uint64_t plan_products(const ckpt_model *model, const ckpt_executor_optio
       const bool is_frozen = k == 0 && entry->attributes.is_frozen;
       const uint32_t n_products = !options->has_backward ? 1 : is_frozen ? 2 : 3;
       plan_linear(&linears[k], entry->attributes.is_bf16, k == 0 ? place : NULL, n_products,
-                  k == 0 && plan->is_factor[entry->in[0]], limits->recompute != CKPT_RECOMPUTE_NONE, &shared, &panels);
+                  k == 0 && plan->is_factor[entry->in[0]], limits->recompute != CKPT_RECOMPUTE_NONE,
+                  k == 0 && entry->attributes.is_in_by_out, &shared, &panels);
     }
   }
   return shared + (uint64_t)panels * ckpt_device_cpu_threads(options->n_threads);

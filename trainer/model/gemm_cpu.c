@@ -21,7 +21,7 @@ typedef struct tiles {
   const ckpt_gemm *gemm;
   ckpt_gemm_function *multiply;
   size_t real_bytes, n_rows, n_columns, across; /* of a tile; tiles beside each other */
-  size_t most_columns;
+  size_t most_columns, slow_stride;
   pthread_mutex_t *mutex;
   ckpt_status *status;
   ckpt_error *err;
@@ -42,8 +42,8 @@ static size_t most_columns(const ckpt_tape_kernels *kernels, const ckpt_gemm *g)
 
 static void choose_tiles(tiles *t) {
   const ckpt_gemm *g = t->gemm;
-  /* a is packed only where it is rounded */
-  const size_t most_rows = g->is_bf16 && !g->is_a_rounded ? limit_of(g->k, TILE_ROWS) : TILE_ROWS;
+  const bool packs_a = (g->is_bf16 && !g->is_a_rounded) || ckpt_gemm_is_spread(g, t->slow_stride);
+  const size_t most_rows = packs_a ? limit_of(g->k, TILE_ROWS) : TILE_ROWS;
   size_t down = 1, across = 1;
   for (;;) {
     t->n_rows = round_up((g->m + down - 1) / down, 16);
@@ -142,9 +142,20 @@ static size_t stored_bytes(const ckpt_gemm *g) {
   return panel_bytes(g->n, TILE_COLUMNS, g->k, sizeof(float)) + round_up((row + IN_A_ROW) * sizeof(float), 64);
 }
 
+/* A row of either panel in f32, on its way. */
+static size_t row_bytes(size_t k) {
+  return round_up(((k > TILE_COLUMNS ? k : TILE_COLUMNS) + IN_A_ROW) * sizeof(float), 64);
+}
+
+/* A panel of a that is packed. */
+static size_t packed_bytes(const ckpt_gemm *g, size_t element_bytes, bool is_spread) {
+  return panel_bytes(g->m, TILE_ROWS, g->k, element_bytes) + (is_spread ? g->k * CKPT_GEMM_SPREAD * element_bytes : 0);
+}
+
 static size_t bytes_of(const ckpt_tape_kernels *kernels, const ckpt_gemm *g, bool b_may_be_less, size_t *panels) {
+  const bool is_spread = ckpt_gemm_is_spread(g, kernels->slow_stride);
   if (!g->is_bf16) {
-    *panels = stored_bytes(g);
+    *panels = stored_bytes(g) + (is_spread ? packed_bytes(g, sizeof(float), true) + row_bytes(g->k) : 0);
     return 0;
   }
   const size_t n_a = g->m * g->k, n_b = g->n * g->k;
@@ -153,11 +164,10 @@ static size_t bytes_of(const ckpt_tape_kernels *kernels, const ckpt_gemm *g, boo
   const bool packs_b = is_native || (!g->is_b_rounded && (packs_a || n_b > MAX_ROUNDED));
   const bool rounds_b = !g->is_b_rounded && (b_may_be_less || n_b <= MAX_ROUNDED);
   const size_t element_bytes = is_native ? sizeof(uint16_t) : sizeof(float);
-  *panels = packs_a ? panel_bytes(g->m, TILE_ROWS, g->k, element_bytes) : 0;
+  *panels = packs_a || is_spread ? packed_bytes(g, element_bytes, is_spread) : 0;
   if (packs_b)
     *panels += panel_bytes(g->n, b_may_be_less ? TILE_COLUMNS : most_columns(kernels, g), g->k, element_bytes);
-  if (packs_a || packs_b)
-    *panels += round_up(((g->k > TILE_COLUMNS ? g->k : TILE_COLUMNS) + IN_A_ROW) * sizeof(float), 64);
+  if (*panels != 0) *panels += row_bytes(g->k);
   if (is_native) return 0;
   const size_t shared_a = a_is_ready ? 0 : round_up(least(n_a, MAX_ROUNDED), 16);
   return round_up((shared_a + (rounds_b ? least(n_b, MAX_ROUNDED) : 0)) * sizeof(float), 64);
@@ -229,6 +239,7 @@ static ckpt_status multiply_at_once(ckpt_device *device, const ckpt_gemm *gemm, 
              .multiply = device->kernels->gemm,
              .real_bytes = device->kernels->real_bytes,
              .most_columns = most_columns(device->kernels, &g),
+             .slow_stride = device->kernels->slow_stride,
              .mutex = &mutex,
              .status = &status,
              .err = err};

@@ -11,12 +11,17 @@
 #include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
 
+#ifndef CKPT_SLOW_STRIDE
+#define CKPT_SLOW_STRIDE 0 /* ckpt_tape_kernels.slow_stride */
+#endif
+
 /* A matrix in memory, and what the product wants of it. */
 typedef struct operand {
   const void *at;
   ckpt_dtype dtype, wanted; /* wanted: f32 or bf16 */
   bool rounds;              /* to bf16, whatever is wanted */
   bool is_turned;           /* it lies as the transpose: rows are its columns */
+  bool is_spread;           /* f32: rows of its panel lie CKPT_GEMM_SPREAD elements further apart */
   size_t rows, columns, stride, first;
   size_t panel_bytes; /* 0: it is taken in place */
 } operand;
@@ -27,10 +32,13 @@ enum { TURNED = 16 };
 /* A size in whole lines of 64 bytes. */
 static inline size_t whole_lines(size_t n_bytes) { return (n_bytes + 63) / 64 * 64; }
 
+/* Elements from a row of its panel to the next. */
+static inline size_t panel_stride(const operand *o) { return o->columns + (o->is_spread ? CKPT_GEMM_SPREAD : 0); }
+
 /* Whether it needs a panel, and how large. */
 static inline void make_operand(operand *o, size_t element_bytes) {
   const bool is_ready = o->dtype == o->wanted && (!o->rounds || o->wanted == CKPT_BF16) && !o->is_turned;
-  o->panel_bytes = is_ready ? 0 : whole_lines(o->rows * o->columns * element_bytes);
+  o->panel_bytes = is_ready && !o->is_spread ? 0 : whole_lines(o->rows * panel_stride(o) * element_bytes);
 }
 
 /* The bits of a value rounded to bf16, above 16 others. */
@@ -73,7 +81,7 @@ static inline void fill_panel(const operand *o, void *panel, float *row) {
   const bool is_whole = o->first % unit == 0 && o->columns % unit == 0;
   const bool is_direct = is_whole && o->wanted == CKPT_F32 && !o->rounds && o->dtype != CKPT_F32;
   for (size_t r = 0; r < o->rows; r++) {
-    float *out = (float *)panel + r * o->columns;
+    float *out = (float *)panel + r * panel_stride(o);
     const float *x = widen_row(o, r, is_direct ? out : row);
     if (o->wanted == CKPT_BF16)
       round_to_bf16((uint16_t *)panel + r * o->columns, x, o->columns);
@@ -114,6 +122,7 @@ static inline ckpt_status multiply_panels_as(const ckpt_gemm *gemm, bool has_bf1
   operand b = {
       .at = g.b, .wanted = wanted, .rounds = g.is_bf16 && !g.is_b_rounded, .stride = g.ldb, .first = g.b_first};
   a.rounds = g.is_bf16 && !g.is_a_rounded;
+  a.is_spread = !is_native && ckpt_gemm_is_spread(&g, CKPT_SLOW_STRIDE);
   b.is_turned = g.is_b_turned;
   a.rows = g.is_a_transposed ? g.k : g.m, a.columns = g.is_a_transposed ? g.m : g.k;
   b.rows = g.is_b_transposed ? g.n : g.k, b.columns = g.is_b_transposed ? g.k : g.n;
@@ -129,7 +138,7 @@ static inline ckpt_status multiply_panels_as(const ckpt_gemm *gemm, bool has_bf1
     float *row = (float *)(void *)(panels + a.panel_bytes + b.panel_bytes);
     if (a.panel_bytes != 0) {
       fill_panel(&a, panels, row);
-      g.a = panels, g.lda = a.columns;
+      g.a = panels, g.lda = panel_stride(&a);
     }
     if (b.panel_bytes != 0) {
       if (b.is_turned)

@@ -150,7 +150,7 @@ static const ckpt_device_table cuda_table = {"cuda",      false,         allocat
                                              synchronize, stream,        event_new,     event_free, event_record,
                                              event_wait,  event_is_done, event_seconds, run_host,   free_cuda};
 
-static const ckpt_tape_kernels cuda_kernels = {"cuda", sizeof(float), {}, NULL, NULL};
+static const ckpt_tape_kernels cuda_kernels = {"cuda", sizeof(float), {}, NULL, NULL, 0};
 
 static ckpt_status fail(cudaError_t error, const char *what, ckpt_error *err) {
   (void)cudaGetLastError();

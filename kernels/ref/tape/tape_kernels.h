@@ -47,12 +47,23 @@ typedef struct ckpt_tape_kernels {
   ckpt_tape_kernel *run[CKPT_N_TAPE_KERNELS];
   ckpt_gemm_function *gemm;
   void (*round)(float *out, const float *x, size_t n); /* to bf16, in f32, as gemm does; NULL: gemm alone does */
+  size_t
+      slow_stride; /* gemm packs a transposed a whose rows lie a multiple of so many elements apart; 0: it does not */
 } ckpt_tape_kernels;
+
+/* Whether gemm packs a for its stride, with so many elements between the packed rows; not for a few columns. */
+enum { CKPT_GEMM_SPREAD = 16, CKPT_GEMM_MIN_SPREAD_COLUMNS = 64 };
+static inline bool ckpt_gemm_is_spread(const ckpt_gemm *g, size_t slow_stride) {
+  return slow_stride != 0 && g->is_a_transposed && g->lda % slow_stride == 0 && g->n >= CKPT_GEMM_MIN_SPREAD_COLUMNS;
+}
 
 extern const ckpt_tape_kernels ckpt_tape_kernels_ref_f32, ckpt_tape_kernels_ref_f64; /* the definition */
 
 /* Levels of this processor, slowest first: the i-th, or NULL past the last, which is the one to use. */
 const ckpt_tape_kernels *ckpt_tape_kernels_cpu(size_t i);
+
+/* The one to use where nothing is multiplied in bf16. Choosing it does not load oneDNN. */
+const ckpt_tape_kernels *ckpt_tape_kernels_cpu_f32(void);
 
 /* The formulas that kernels are made of, for what is computed once (frequencies of rope) and for tests. */
 double ckpt_tape_exp(double x);
