@@ -1,9 +1,7 @@
 /* avx2.c - the kernels of the tape, compiled as CMakeLists.txt says for this level. Rows and elements are the
  * reference's own sources, which compilers make vectors of; attention is by blocks. */
 #define CKPT_REAL_BITS 32
-#define CKPT_SLOW_STRIDE                                                                       \
-  512 /* 33 to 52 GFLOP/s a core instead of 65 to 80: rows fall on the same lines of the cache \
-       */
+#define CKPT_SLOW_STRIDE 512 /* rows that fall on the same lines of the cache: docs/tape.md */
 #include "kernels/cpu/tape/attention.h"
 #include "kernels/cpu/tape/panels.h"
 #include "kernels/cpu/tape/tape.h"

@@ -47,8 +47,7 @@ typedef struct ckpt_tape_kernels {
   ckpt_tape_kernel *run[CKPT_N_TAPE_KERNELS];
   ckpt_gemm_function *gemm;
   void (*round)(float *out, const float *x, size_t n); /* to bf16, in f32, as gemm does; NULL: gemm alone does */
-  size_t
-      slow_stride; /* gemm packs a transposed a whose rows lie a multiple of so many elements apart; 0: it does not */
+  size_t slow_stride; /* gemm packs a transposed a with rows a multiple of so many elements apart; 0: none */
 } ckpt_tape_kernels;
 
 /* Whether gemm packs a for its stride, with so many elements between the packed rows; not for a few columns. */
