@@ -19,7 +19,8 @@ uint32_t ckpt_device_cpu_threads(uint32_t n_threads);
 ckpt_status ckpt_gemm_cpu(ckpt_device *device, const ckpt_gemm *gemm, ckpt_error *err);
 
 /* The most that a product in bf16, of a b that is not stored in f32, or of an a that is packed for its stride, takes of
- * the CPU beside its factors: bytes of the device, and *panels of each of its threads. m, k, and n with b_may_be_less, are those of the largest batch. */
+ * the CPU beside its factors: bytes of the device, and *panels of each of its threads. m, k, and n with b_may_be_less,
+ * are those of the largest batch. */
 size_t ckpt_gemm_cpu_bytes(const ckpt_tape_kernels *kernels, const ckpt_gemm *gemm, bool b_may_be_less, size_t *panels);
 
 /* The best kernels of this processor. */

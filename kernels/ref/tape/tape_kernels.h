@@ -50,8 +50,10 @@ typedef struct ckpt_tape_kernels {
   size_t slow_stride; /* gemm packs a transposed a with rows a multiple of so many elements apart; 0: none */
 } ckpt_tape_kernels;
 
-/* Whether gemm packs a for its stride, with so many elements between the packed rows; not for a few columns. */
+/* Elements between the rows of such a packed a; columns of b that make packing pay. */
 enum { CKPT_GEMM_SPREAD = 16, CKPT_GEMM_MIN_SPREAD_COLUMNS = 64 };
+
+/* Whether gemm packs a for its stride. */
 static inline bool ckpt_gemm_is_spread(const ckpt_gemm *g, size_t slow_stride) {
   return slow_stride != 0 && g->is_a_transposed && g->lda % slow_stride == 0 && g->n >= CKPT_GEMM_MIN_SPREAD_COLUMNS;
 }
