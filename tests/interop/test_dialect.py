@@ -1,6 +1,7 @@
 """One model in two dialects: llama.cpp's tools take what is made of a Hugging Face folder of each family, its perplexity
 is transformers' one, presets are llama-quantize's of the same model in f32, and transformers gives the same logits from
 what comes back."""
+import json
 import math
 import os
 import re
@@ -29,6 +30,8 @@ def models():
                   num_key_value_heads=2, max_position_embeddings=128, bos_token_id=0, eos_token_id=1)
     yield "tied", LlamaForCausalLM(LlamaConfig(tie_word_embeddings=True, **common)).to(torch.bfloat16)
     yield "scaled", LlamaForCausalLM(LlamaConfig(tie_word_embeddings=False, rope_parameters=scaling, **common))
+    scaling = longrope(common["hidden_size"] // common["num_attention_heads"], common["max_position_embeddings"])
+    yield "longrope", LlamaForCausalLM(LlamaConfig(tie_word_embeddings=False, rope_parameters=scaling, **common))
     yield "qwen2", noisy(hf.Qwen2ForCausalLM(hf.Qwen2Config(tie_word_embeddings=True, **common))).to(torch.bfloat16)
     yield "qwen3", noisy(hf.Qwen3ForCausalLM(hf.Qwen3Config(head_dim=64, **common)))
     yield "mixtral", hf.MixtralForCausalLM(hf.MixtralConfig(num_local_experts=4, **common)).to(torch.bfloat16)
@@ -39,6 +42,13 @@ def models():
         rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25}, **common)))
     yield "gpt2", GPT2LMHeadModel(GPT2Config(vocab_size=280, n_positions=128, n_embd=256, n_layer=2, n_head=4,
                                              bos_token_id=0, eos_token_id=0))
+
+
+def longrope(head_width, n_positions):
+    """One list of factors that Llama 3.1's scaling does not make."""
+    factors = [1 + i / 4 for i in range(head_width // 2)]
+    return {"rope_type": "longrope", "rope_theta": 10000.0, "factor": 1.0, "attention_factor": 1.0, "short_factor": factors,
+            "long_factor": factors, "original_max_position_embeddings": n_positions}
 
 
 def noisy(model):
@@ -145,8 +155,16 @@ def test_llama_perplexity_runs_every_family(folder):
     text = os.path.join(folder, "text.txt")
     with open(os.path.join(data, "text", "eval.txt")) as whole, open(text, "w") as part:
         part.write(whole.read()[:2000])
-    for name in sorted(os.listdir(os.path.join(data, "dialect"))):
-        path, made = os.path.join(data, "dialect", name), os.path.join(folder, name + ".gguf")
+    families = [os.path.join(data, "dialect", name) for name in sorted(os.listdir(os.path.join(data, "dialect")))]
+    families.append(shutil.copytree(os.path.join(data, "dialect", "llama-scaled"), os.path.join(folder, "llama-longrope")))
+    with open(os.path.join(families[-1], "config.json")) as file:
+        config = json.load(file)
+    config["rope_parameters"] = longrope(config["head_dim"], config["max_position_embeddings"])
+    with open(os.path.join(families[-1], "config.json"), "w") as file:
+        json.dump(config, file)
+    for path in families:
+        name = os.path.basename(path)
+        made = os.path.join(folder, name + ".gguf")
         ckpt("convert", path, "-o", made, "--dtype", "f32")
         found = None
         for _ in range(20):  # it may lose its last lines on exit
