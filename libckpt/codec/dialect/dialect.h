@@ -199,12 +199,13 @@ double ckpt_dialect_rope_positions(const ckpt_dialect_rope *rope);
 ckpt_status ckpt_dialect_rope_factors(float **out, uint64_t *n, const ckpt_arch *arch, const ckpt_config *config,
                                       ckpt_arena *arena, ckpt_error *err);
 
-/* config.json's rope_scaling of a GGUF model, as JSON in the arena; *out is NULL where there is none. Factors that no
- * config.json says are a loss. EFORMAT: factors of no head; EUNSUPPORTED: scaled by keys and by factors. */
+/* Prints config.json's rope_scaling of a GGUF model as JSON into the arena; *out is NULL if the model scales nothing.
+ * Factors that config.json cannot say become a loss. EFORMAT: factors do not fit the heads; EUNSUPPORTED: keys and
+ * factors both scale. */
 ckpt_status ckpt_dialect_print_scaling(const char **out, const ckpt_index *from, const ckpt_arch *arch,
                                        ckpt_arena *arena, ckpt_losses *losses, ckpt_error *err);
 
-/* Whether that has what a key behind "rope.scaling." says, or the key says that there is none. */
+/* Whether rope_scaling says the same as a key after "rope.scaling.", or that key says that nothing is scaled. */
 bool ckpt_dialect_has_scaling(const ckpt_index *from, const ckpt_arch *arch, const char *key);
 
 /* The number of a GGUF key of the family, as "context_length". */

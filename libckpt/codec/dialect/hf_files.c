@@ -80,6 +80,15 @@ static void put_vocabulary(object *o, const ckpt_index *from, const ckpt_arch *a
   put(o, "vocab_size", text);
 }
 
+double ckpt_dialect_gguf_number(const ckpt_index *from, const ckpt_arch *arch, const char *key, double otherwise) {
+  char full[2 * MAX_KEY];
+  snprintf(full, sizeof full, "%s.%s", arch->gguf->architecture, key);
+  const ckpt_meta *meta = ckpt_index_meta(from, full);
+  uint32_t of_all;
+  if (meta == NULL || meta->typed == NULL) return otherwise;
+  return ckpt_gguf_array_u32(meta->typed, &of_all) ? of_all : ckpt_c_strtod(meta->value, NULL);
+}
+
 /* The part of a head that rotates; all of it where no key says. */
 static void put_rotary(object *o, const ckpt_index *from, const ckpt_arch *arch, const ckpt_arch_key *row) {
   char text[40];

@@ -6,18 +6,8 @@
 #include "libckpt/base/error.h"
 #include "libckpt/base/text.h"
 #include "libckpt/codec/dialect/dialect.h"
-#include "libckpt/codec/gguf/value.h"
 
 enum { MAX_KEY = 128 };
-
-double ckpt_dialect_gguf_number(const ckpt_index *from, const ckpt_arch *arch, const char *key, double otherwise) {
-  char full[2 * MAX_KEY];
-  snprintf(full, sizeof full, "%s.%s", arch->gguf->architecture, key);
-  const ckpt_meta *meta = ckpt_index_meta(from, full);
-  uint32_t of_all;
-  if (meta == NULL || meta->typed == NULL) return otherwise;
-  return ckpt_gguf_array_u32(meta->typed, &of_all) ? of_all : ckpt_c_strtod(meta->value, NULL);
-}
 
 /* ---- keys -------------------------------------------------------------------------------------------------------- */
 
