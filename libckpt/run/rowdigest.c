@@ -14,7 +14,7 @@ ckpt_status ckpt_row_digests_start(ckpt_row_digests *digests, ckpt_plan *plan, c
   pthread_mutex_init(&digests->mutex, NULL);
   digests->rows = calloc(plan->n_rows + 1, sizeof *digests->rows);
   digests->slots = calloc(digests->n_slots + 1, sizeof *digests->slots);
-  digests->slot_memory = calloc((size_t)digests->n_slots + 2, CKPT_LEAF_BYTES); /* the others: see struct back */
+  digests->slot_memory = reallocarray(NULL, (size_t)digests->n_slots + 2, CKPT_LEAF_BYTES); /* see struct back */
   if (digests->rows == NULL || digests->slots == NULL || digests->slot_memory == NULL)
     return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
   for (uint32_t i = 0; i < digests->n_slots; i++) digests->slots[i].bytes = digests->slot_memory + i * CKPT_LEAF_BYTES;

@@ -18,11 +18,15 @@ JUNIT = """<testsuite>
 <testcase name="Slow.One" time="12.34" status="run"><system-out>all is well</system-out></testcase>
 <testcase name="Part" time="3" status="run"><system-out>Part: small disks SKIPPED, no mount here
 </system-out></testcase>%s
-<testcase name="Left.Out" time="0.5" status="notrun"><skipped message="SKIP_REGULAR_EXPRESSION_MATCHED"/>
-<system-out>[ RUN      ] Left.Out
+<testcase name="Gone" time="0" status="notrun"><skipped message="SKIP_RETURN_CODE=77"/>
+<system-out>no disk to mount
+</system-out></testcase>
+<testcase name="Left" time="0.5" status="run"><system-out>[ RUN      ] Left.Out
 /a/b_test.cc:12: Skipped
 no file system in memory
-[  SKIPPED ] Left.Out (0 ms)
+[  SKIPPED ] Left.Out (500 ms)
+[ RUN      ] Left.In/2
+[       OK ] Left.In/2 (2 ms)
 </system-out></testcase></testsuite>""" % "".join('<testcase name="T%d" time="0.0%d"/>' % (i, i) for i in range(1, 6))
 CTEST = """#!/usr/bin/env bash
 for word; do [ "$before" != --output-junit ] || cat > "$word" << 'END'
@@ -90,8 +94,10 @@ class Dev(unittest.TestCase):
         self.prepare()
         status, out = self.said("test", CMAKE_SECONDS="1.1")
         self.assertEqual(status, 0, out)
+        self.assertEqual(out.count("  10 tests in 9 processes\n"), 2, out)
         self.assertEqual(out.count("slowest: Slow.One 12.3 s, Part 3.0 s, Left.Out 0.5 s, T5 0.1 s, T4 0.0 s\n"), 2, out)
         self.assertEqual(out.count("skipped: Left.Out: no file system in memory\n"), 2, out)
+        self.assertEqual(out.count("skipped: Gone: no disk to mount\n"), 2, out)
         self.assertEqual(out.count("skipped: Part (a part of it): Part: small disks SKIPPED, no mount here\n"), 2, out)
         self.assertIn("sanitize: 100% tests passed", out)
         self.assertRegex(out, r"took: build release [1-9]\d* s; build sanitize \d+ s; test sanitize \d+ s; "
