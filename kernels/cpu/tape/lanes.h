@@ -8,7 +8,8 @@
 
 #if defined(__AVX512F__)
 #include <immintrin.h>
-#define LANES_ROWS 8 /* rows of a product held in registers, times two lanes */
+#define LANES_ROWS 8    /* rows of a product held in registers */
+#define LANES_COLUMNS 2 /* and the lanes of each */
 typedef __m512 f32x16;
 /* Sixteen from memory. */
 static inline f32x16 lanes_load(const float *x) { return _mm512_loadu_ps(x); }
@@ -20,7 +21,8 @@ static inline f32x16 lanes_all(float x) { return _mm512_set1_ps(x); }
 static inline f32x16 lanes_fma(f32x16 a, f32x16 b, f32x16 c) { return _mm512_fmadd_ps(a, b, c); }
 #elif defined(__AVX2__) && defined(__FMA__)
 #include <immintrin.h>
-#define LANES_ROWS 2
+#define LANES_ROWS 6
+#define LANES_COLUMNS 1
 typedef struct f32x16 {
   __m256 low, high;
 } f32x16;
@@ -39,6 +41,7 @@ static inline f32x16 lanes_fma(f32x16 a, f32x16 b, f32x16 c) {
 }
 #else
 #define LANES_ROWS 1
+#define LANES_COLUMNS 1
 typedef struct f32x16 {
   float x[16];
 } f32x16;
@@ -116,13 +119,15 @@ static inline __attribute__((always_inline)) void product_tile(const small_produ
 static inline __attribute__((always_inline)) void product_columns(const small_product *p, long column, int n_lanes) {
   long row = 0;
   for (; row + LANES_ROWS <= p->n_rows; row += LANES_ROWS) product_tile(p, row, column, LANES_ROWS, n_lanes);
+  for (; LANES_ROWS > 4 && row + 4 <= p->n_rows; row += 4) product_tile(p, row, column, 4, n_lanes);
   for (; row < p->n_rows; row++) product_tile(p, row, column, 1, n_lanes);
 }
 
 /* The whole product. */
 static void small_multiply(const small_product *p) {
   long column = 0;
-  for (; column + 32 <= p->n_columns; column += 32) product_columns(p, column, 2);
+  for (; column + 16 * LANES_COLUMNS <= p->n_columns; column += 16 * LANES_COLUMNS)
+    product_columns(p, column, LANES_COLUMNS);
   for (; column + 16 <= p->n_columns; column += 16) product_columns(p, column, 1);
   for (; column < p->n_columns; column++)
     for (long row = 0; row < p->n_rows; row++) {
