@@ -9,9 +9,10 @@
  * warm up. With `turns`, each line of the input is a pass of each kind and its products, whose seconds are a line of
  * the output: forward, its products, its rounding, and the same of forward and backward.
  *
- * Products of bf16 that oneDNN is given as rounded f32 are replayed as those of f32, without the rounding. The rounding
- * is then measured by itself: each factor is read and rounded once in a pass, and written to the cache alone. No pass
- * has a larger share than its products have of the two, which is printed as `at most`. */
+ * Products of bf16 that oneDNN is given as rounded f32 are replayed as those of f32, without the rounding. What a pass
+ * has to read besides is then measured by itself: each factor to be rounded once, written to the cache alone, and the
+ * logits once, by the loss. No pass has a larger share than its products have of both, which is printed as `at most`.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -101,16 +102,16 @@ static void replay(ckpt_device *device, const ckpt_model *model, const ckpt_toke
   }
 }
 
-/* ---- rounding, at least ---------------------------------------------------------------------------------------------
+/* ---- rounding, and reading, at least --------------------------------------------------------------------------------
  */
 
-/* A factor of a product: rows of f32. */
+/* A factor of a product, or logits: rows of f32. */
 typedef struct factor {
   const float *at;
   size_t n_rows, n_columns, stride;
 } factor;
 
-static factor factors[2 * MAX_CALLS];
+static factor factors[3 * MAX_CALLS];
 static size_t n_factors;
 
 static bool is_parameter(const ckpt_model *model, const float *parameters, const void *at) {
@@ -124,12 +125,13 @@ static void add_factor(bool is_weight, const void *at, size_t stride, size_t n_r
   factors[n_factors++] = (factor){at, n_rows, n_columns, stride};
 }
 
-/* What the products that were remembered read and found not rounded. */
-static void find_factors(const ckpt_model *model, const float *parameters) {
+/* What the products that were remembered read and found not rounded, and their logits. */
+static void find_factors(const ckpt_model *model, const float *parameters, size_t n_words) {
   n_factors = 0;
   for (size_t i = 0; i < n_calls; i++) {
     const ckpt_gemm *g = &calls[i];
     const bool is_new = i == 0 || g->a != calls[i - 1].a; /* query, key and value read one */
+    if (g->n == n_words && !g->is_a_transposed) add_factor(false, g->c, g->ldc, g->m, g->n);
     if (!was_bf16[i]) continue;
     if (is_new && !g->is_a_rounded)
       add_factor(is_parameter(model, parameters, g->a), g->a, g->lda, g->is_a_transposed ? g->k : g->m,
@@ -175,7 +177,7 @@ static bool measure(pass_kind *kind, ckpt_executor *x, ckpt_device *device, cons
   begin = now();
   replay(device, model, batch, kind->is_training);
   kind->last_alone = since(begin);
-  find_factors(model, parameters);
+  find_factors(model, parameters, (size_t)model->vocabulary);
   begin = now();
   round_once(device);
   kind->last_rounding = since(begin);
