@@ -134,17 +134,15 @@ static size_t panel_bytes(size_t rows, size_t most, size_t k, size_t element_byt
 
 enum { IN_A_ROW = 2 * 256, TURNED = 16 }; /* elements of blocks at its ends; rows at once of what lies turned */
 
-/* A panel of b in f32, where it is stored otherwise, and a row on its way. */
-static size_t stored_bytes(const ckpt_gemm *g) {
-  size_t row = g->k > TILE_COLUMNS ? g->k : TILE_COLUMNS;
-  if (g->b_dtype == CKPT_DTYPE_NONE) return 0;
-  if (g->is_b_turned && row < TURNED * g->k) row = TURNED * g->k;
-  return panel_bytes(g->n, TILE_COLUMNS, g->k, sizeof(float)) + round_up((row + IN_A_ROW) * sizeof(float), 64);
+/* A row of either panel in f32, on its way: of n elements, or of as many as a tile has columns. */
+static size_t row_bytes(size_t n) {
+  return round_up(((n > TILE_COLUMNS ? n : TILE_COLUMNS) + IN_A_ROW) * sizeof(float), 64);
 }
 
-/* A row of either panel in f32, on its way. */
-static size_t row_bytes(size_t k) {
-  return round_up(((k > TILE_COLUMNS ? k : TILE_COLUMNS) + IN_A_ROW) * sizeof(float), 64);
+/* A panel of b in f32, where it is stored otherwise, and a row on its way. */
+static size_t stored_bytes(const ckpt_gemm *g) {
+  if (g->b_dtype == CKPT_DTYPE_NONE) return 0;
+  return panel_bytes(g->n, TILE_COLUMNS, g->k, sizeof(float)) + row_bytes(g->is_b_turned ? TURNED * g->k : g->k);
 }
 
 /* A panel of a that is packed. */
