@@ -34,6 +34,8 @@ Control control;
 namespace {
 
 constexpr size_t kStack = 256 << 10;
+constexpr size_t kUntouched = 32 << 20;  // such a large piece is a library's workspace: each page of it would be closed and
+                                         // opened with every launch
 constexpr unsigned kMaxThreads = 1024;
 
 struct Random {
@@ -317,7 +319,7 @@ cudaError_t cudaMalloc(void **out, size_t n_bytes) {
     return cudaErrorMemoryAllocation;
   void *base = mmap(nullptr, n_mapped + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (base == MAP_FAILED) return cudaErrorMemoryAllocation;
-  memset(base, 0xa5, n_mapped);
+  if (n_mapped < kUntouched) memset(base, 0xa5, n_mapped);
   mprotect(static_cast<char *>(base), n_mapped + page, PROT_NONE);
   char *begin = static_cast<char *>(base) + n_mapped - n_used;
   memory[begin] = {static_cast<char *>(base), n_mapped, n_bytes};
