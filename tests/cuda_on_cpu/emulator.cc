@@ -34,8 +34,8 @@ Control control;
 namespace {
 
 constexpr size_t kStack = 256 << 10;
-constexpr size_t kUntouched = 32 << 20;  // such a large piece is a library's workspace: each page of it would be closed and
-                                         // opened with every launch
+constexpr size_t kUntouched = 32 << 20;  // such a large piece is a library's workspace: each page of it would be closed
+                                         // and opened with every launch
 constexpr unsigned kMaxThreads = 1024;
 
 struct Random {
