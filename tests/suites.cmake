@@ -41,7 +41,7 @@ endforeach()
 set(tests)
 foreach(suite IN LISTS suites)
   string(APPEND tests "add_test([=[${prefix}${suite}]=] [=[${program}]=] [=[--gtest_filter=${suite}.*]=])\n"
-    "set_tests_properties([=[${prefix}${suite}]=] PROPERTIES COST ${n_tests_${suite}} TIMEOUT 600\n"
+    "set_tests_properties([=[${prefix}${suite}]=] PROPERTIES COST ${n_tests_${suite}} TIMEOUT 1800\n"
     "  ENVIRONMENT [=[${environment}]=])\n")
 endforeach()
 file(WRITE ${file} "${tests}")
