@@ -7,7 +7,7 @@
  * causal half are among them, as products of heads. Prints tokens a second and the share, of time and of processor time
  * (which others on the machine disturb less), and the processor time of the products. Best of PASSES (3), after one to
  * warm up. With `turns`, each line of the input is a pass of each kind and its products, whose seconds are a line of
- * the output: forward, its products, its rounding, and the same of forward and backward.
+ * the output: forward, its products, its rounding and reading, and the same of forward and backward.
  *
  * Products of bf16 that oneDNN is given as rounded f32 are replayed as those of f32, without the rounding. What a pass
  * has to read besides is then measured by itself: each factor to be rounded once, written to the cache alone, and the
@@ -126,12 +126,12 @@ static void add_factor(bool is_weight, const void *at, size_t stride, size_t n_r
 }
 
 /* What the products that were remembered read and found not rounded, and their logits. */
-static void find_factors(const ckpt_model *model, const float *parameters, size_t n_words) {
+static void find_factors(const ckpt_model *model, const float *parameters) {
   n_factors = 0;
   for (size_t i = 0; i < n_calls; i++) {
     const ckpt_gemm *g = &calls[i];
     const bool is_new = i == 0 || g->a != calls[i - 1].a; /* query, key and value read one */
-    if (g->n == n_words && !g->is_a_transposed) add_factor(false, g->c, g->ldc, g->m, g->n);
+    if (g->n == model->vocabulary && !g->is_a_transposed) add_factor(false, g->c, g->ldc, g->m, g->n);
     if (!was_bf16[i]) continue;
     if (is_new && !g->is_a_rounded)
       add_factor(is_parameter(model, parameters, g->a), g->a, g->lda, g->is_a_transposed ? g->k : g->m,
@@ -157,7 +157,7 @@ static void round_once(ckpt_device *device) {
 /* ---- the passes -----------------------------------------------------------------------------------------------------
  */
 
-/* What a kind of pass, its products alone and its rounding took at least, and last. */
+/* What a kind of pass, its products alone, and its rounding with its reading took at least, and last. */
 typedef struct pass_kind {
   const char *name;
   bool is_training;
@@ -177,7 +177,7 @@ static bool measure(pass_kind *kind, ckpt_executor *x, ckpt_device *device, cons
   begin = now();
   replay(device, model, batch, kind->is_training);
   kind->last_alone = since(begin);
-  find_factors(model, parameters, (size_t)model->vocabulary);
+  find_factors(model, parameters);
   begin = now();
   round_once(device);
   kind->last_rounding = since(begin);

@@ -17,9 +17,6 @@ add_compile_options($<$<COMPILE_LANGUAGE:C,CXX>:-fmacro-prefix-map=${PROJECT_SOU
 # Input is hostile: the cheap nets stay in release builds. Sanitizers have their own, which _FORTIFY_SOURCE would hide.
 if(CKPT_SANITIZE)
   add_compile_options(-fsanitize=${CKPT_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
-  if(NOT CKPT_FUZZ) # half of the data that checks keep, which each process reads at its end; fuzzing has them
-    add_compile_options(-fno-sanitize=pointer-overflow)
-  endif()
   add_link_options(-fsanitize=${CKPT_SANITIZE})
   if(CKPT_SANITIZE MATCHES address AND CMAKE_C_COMPILER_ID STREQUAL GNU) # a process starts sooner
     add_link_options(-static-libasan -static-libubsan)

@@ -13,9 +13,13 @@ if(NOT CMAKE_SCRIPT_MODE_FILE)
   function(add_suites program)
     cmake_parse_arguments(PARSE_ARGV 1 suites "" "PREFIX;ENVIRONMENT" "")
     set(file ${CMAKE_CURRENT_BINARY_DIR}/${program}_suites.cmake)
+    set(timeout 300)
+    if(CKPT_SANITIZE MATCHES thread) # which takes minutes for some
+      set(timeout 1800)
+    endif()
     add_custom_command(TARGET ${program} POST_BUILD VERBATIM BYPRODUCTS ${file}
       COMMAND ${CMAKE_COMMAND} -D program=$<TARGET_FILE:${program}> -D file=${file} -D prefix=${suites_PREFIX}
-      -D environment=${suites_ENVIRONMENT} -P ${suites_script})
+      -D environment=${suites_ENVIRONMENT} -D timeout=${timeout} -P ${suites_script})
     set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${file})
   endfunction()
   return()
@@ -41,7 +45,7 @@ endforeach()
 set(tests)
 foreach(suite IN LISTS suites)
   string(APPEND tests "add_test([=[${prefix}${suite}]=] [=[${program}]=] [=[--gtest_filter=${suite}.*]=])\n"
-    "set_tests_properties([=[${prefix}${suite}]=] PROPERTIES COST ${n_tests_${suite}} TIMEOUT 1800\n"
+    "set_tests_properties([=[${prefix}${suite}]=] PROPERTIES COST ${n_tests_${suite}} TIMEOUT ${timeout}\n"
     "  ENVIRONMENT [=[${environment}]=])\n")
 endforeach()
 file(WRITE ${file} "${tests}")

@@ -5,7 +5,7 @@
 
 Reads what `ctest --output-junit` wrote. A case of ctest is a script, or a suite of a test program, whose tests its output
 names. A test that is skipped says why (GTEST_SKIP, or the last line that it printed); one that passed without a part says
-so in a line with the word SKIPPED.
+so in a line with the word SKIPPED. Exits with 1 where a test that began did not end, though its process said nothing.
 """
 import re
 import sys
@@ -19,6 +19,7 @@ class Test:
         self.name = name
         self.seconds = 0.0
         self.is_skipped = False
+        self.has_ended = False
         self.said = []
 
     def reason(self):
@@ -43,6 +44,7 @@ def tests_of(case):
         elif end and tests and end[2] == tests[-1].name:
             tests[-1].is_skipped = "SKIPPED" in end[1]
             tests[-1].seconds = int(end[3]) / 1000
+            tests[-1].has_ended = True
         elif tests and not line.startswith("["):
             tests[-1].said.append(line)
     if not tests:
@@ -50,6 +52,7 @@ def tests_of(case):
         script.seconds = float(case.get("time") or 0)
         script.is_skipped = case.find("skipped") is not None
         script.said = lines
+        script.has_ended = True
         tests.append(script)
     return tests
 
@@ -67,7 +70,11 @@ def main(path, n_slowest=5):
     for why, names in reasons.items():
         more = ", and %d more" % (len(names) - MOST_NAMES) if len(names) > MOST_NAMES else ""
         print("  skipped: %s%s: %s" % (", ".join(names[:MOST_NAMES]), more, why))
+    lost = [test.name for test in tests if not test.has_ended]  # with all tests of their suites behind them
+    if lost:
+        print("  ended the process that tests it: %s" % ", ".join(lost))
+    return 1 if lost else 0
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], *map(int, sys.argv[2:]))
+    sys.exit(main(sys.argv[1], *map(int, sys.argv[2:])))

@@ -103,6 +103,14 @@ class Dev(unittest.TestCase):
         self.assertRegex(out, r"took: build release [1-9]\d* s; build sanitize \d+ s; test sanitize \d+ s; "
                               r"test release \d+ s; [1-9]\d* s in all\n100% tests passed, 0 tests failed out of 8\n")
 
+    def test_a_suite_that_ends_early_fails(self):
+        self.prepare()
+        self.put("ctest", CTEST.replace("[       OK ] Left.In/2 (2 ms)\n", ""))
+        status, out = self.said("test")
+        self.assertEqual(status, 1, out)
+        self.assertIn("ended the process that tests it: Left.In/2\n", out)
+        self.assertNotIn("testing release", out)
+
     def test_what_fails_is_shown(self):
         self.prepare()
         status, out = self.said("test", CTEST_STATUS="8")
