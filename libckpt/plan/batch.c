@@ -16,13 +16,10 @@ enum { MAX_READS = 4096, LEVEL = CKPT_N_ORDER - 1 };
 ckpt_status ckpt_batcher_start(ckpt_batcher *batcher, ckpt_plan *plan, ckpt_error *err) {
   *batcher = (ckpt_batcher){.plan = plan, .n_table = 1024};
   batcher->table = calloc(batcher->n_table, sizeof *batcher->table);
-  batcher->reads = calloc(MAX_READS, sizeof *batcher->reads);
-  batcher->views = calloc(MAX_READS, sizeof *batcher->views);
   size_t n_values = (size_t)plan->n_values + 1;
   batcher->value_batches = reallocarray(NULL, n_values, sizeof *batcher->value_batches);
   if (batcher->value_batches != NULL) memset(batcher->value_batches, 0xFF, n_values * sizeof *batcher->value_batches);
-  if (batcher->table != NULL && batcher->reads != NULL && batcher->views != NULL && batcher->value_batches != NULL)
-    return CKPT_OK;
+  if (batcher->table != NULL && batcher->value_batches != NULL) return CKPT_OK;
   ckpt_batcher_end(batcher);
   return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
 }
@@ -143,11 +140,21 @@ static bool read_grows(const ckpt_batch_read *into, const ckpt_batch_read *other
   return false;
 }
 
+/* Makes room for one more than n reads. */
+static ckpt_status reserve_read(ckpt_batcher *batcher, uint32_t n, ckpt_error *err) {
+  if (n == MAX_READS)
+    return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "more than %d tensors in one expression", MAX_READS);
+  CKPT_TRY(ckpt_grow(&batcher->reads, n, &batcher->read_capacity, sizeof *batcher->reads, err));
+  const uint32_t before = batcher->view_capacity;
+  CKPT_TRY(ckpt_grow(&batcher->views, n, &batcher->view_capacity, sizeof *batcher->views, err));
+  for (uint32_t i = 0; batcher->view_capacity != before && i < n; i++) batcher->reads[i].view = &batcher->views[i];
+  return CKPT_OK;
+}
+
 /* Collects the distinct reads of an expression, in the order of evaluation. */
 static ckpt_status collect(ckpt_batcher *batcher, const ckpt_expr *node, bool is_whole, uint32_t *n, ckpt_error *err) {
-  ckpt_batch_read *reads = batcher->reads;
   if (node->op->rule == CKPT_RULE_READ) {
-    ckpt_batch_read read;
+    ckpt_batch_read *reads = batcher->reads, read;
     ckpt_view view;
     read_of(&read, &view, node, is_whole);
     for (uint32_t i = 0; i < *n; i++)
@@ -155,11 +162,10 @@ static ckpt_status collect(ckpt_batcher *batcher, const ckpt_expr *node, bool is
         read_merge(&reads[i], &read, &batcher->views[i]);
         return CKPT_OK;
       }
-    if (*n == MAX_READS)
-      return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "more than %d tensors in one expression", MAX_READS);
+    CKPT_TRY(reserve_read(batcher, *n, err));
     batcher->views[*n] = view;
     read.view = &batcher->views[*n];
-    reads[(*n)++] = read;
+    batcher->reads[(*n)++] = read;
     return CKPT_OK;
   }
   for (uint32_t i = 0; i < node->n_args; i++)
@@ -356,10 +362,10 @@ static ckpt_status new_batch(ckpt_batcher *batcher, const ckpt_batch_read *reads
 
 ckpt_status ckpt_batcher_add(ckpt_batcher *batcher, ckpt_piece piece, ckpt_error *err) {
   ckpt_plan *plan = batcher->plan;
-  ckpt_batch_read *reads = batcher->reads;
   uint32_t n = 0;
   CKPT_TRY(ckpt_expr_as_stored(&piece.expr, &plan->work, err));
   CKPT_TRY(collect(batcher, piece.expr, false, &n, err));
+  const ckpt_batch_read *reads = batcher->reads;
   uint64_t after[CKPT_N_ORDER] = {0}, level = 0;
   CKPT_TRY(find_level(batcher, piece.expr, after, &level, err));
   bool is_value = plan->rows[piece.row].sink == CKPT_VALUE_SINK;

@@ -13,6 +13,7 @@ typedef struct ckpt_batcher {
   uint32_t hash_capacity;
   ckpt_batch_read *reads;      /* of the piece being added */
   ckpt_view *views;            /* of those reads */
+  uint32_t read_capacity, view_capacity;
   const ckpt_view *recent[16]; /* the last ones made: see share_view */
   size_t n_shared;
   uint32_t *value_batches; /* batch that computes each of the plan's values, UINT32_MAX for none */

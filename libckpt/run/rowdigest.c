@@ -14,10 +14,8 @@ ckpt_status ckpt_row_digests_start(ckpt_row_digests *digests, ckpt_plan *plan, c
   pthread_mutex_init(&digests->mutex, NULL);
   digests->rows = calloc(plan->n_rows + 1, sizeof *digests->rows);
   digests->slots = calloc(digests->n_slots + 1, sizeof *digests->slots);
-  digests->slot_memory = reallocarray(NULL, (size_t)digests->n_slots + 2, CKPT_LEAF_BYTES); /* see struct back */
-  if (digests->rows == NULL || digests->slots == NULL || digests->slot_memory == NULL)
+  if (digests->rows == NULL || digests->slots == NULL)
     return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
-  for (uint32_t i = 0; i < digests->n_slots; i++) digests->slots[i].bytes = digests->slot_memory + i * CKPT_LEAF_BYTES;
   for (uint32_t i = 0; i < plan->n_rows; i++) {
     digests->rows[i].n_left = plan->rows[i].expr->n_bytes;
     digests->rows[i].reads_back = ckpt_row_is_boxed(plan, &plan->rows[i]);
@@ -29,11 +27,18 @@ ckpt_status ckpt_row_digests_start(ckpt_row_digests *digests, ckpt_plan *plan, c
   return CKPT_OK;
 }
 
+static void free_slot_bytes(ckpt_row_digests *digests) {
+  for (uint32_t i = 0; digests->slots != NULL && i < digests->n_slots; i++) {
+    free(digests->slots[i].bytes);
+    digests->slots[i].bytes = NULL;
+  }
+}
+
 void ckpt_row_digests_end(ckpt_row_digests *digests) {
+  free_slot_bytes(digests);
   for (uint32_t i = 0; digests->rows != NULL && i < digests->plan->n_rows; i++) free(digests->rows[i].leaves);
   free(digests->rows);
   free(digests->slots);
-  free(digests->slot_memory);
   pthread_mutex_destroy(&digests->mutex);
 }
 
@@ -135,13 +140,15 @@ static ckpt_status take_part(ckpt_row_digests *digests, ckpt_leaf_queue *queue, 
   } else if (slot->n_filled == 0) {
     slot->n_filled = 1;
   }
-  bool ends_here = false;
-  if (slot != NULL) {
+  if (slot != NULL && slot->bytes == NULL) slot->bytes = malloc(CKPT_LEAF_BYTES);
+  bool ends_here = false, failed = slot != NULL && slot->bytes == NULL;
+  if (slot != NULL && !failed) {
     memcpy(slot->bytes + at, bytes, n_bytes);
     slot->n_filled += n_bytes;
     ends_here = slot->n_filled - 1 == leaf_bytes(row, leaf);
   }
   pthread_mutex_unlock(&digests->mutex);
+  if (failed) return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
   return ends_here ? take_leaf(digests, queue, number, leaf, slot->bytes, slot, err) : CKPT_OK;
 }
 
@@ -188,8 +195,7 @@ static const ckpt_source_ops sink_ops = {.read_at = read_sink};
 typedef struct back {
   const ckpt_output *output; /* whose sink is open; NULL: none */
   ckpt_mover mover;
-  uint8_t *leaf; /* and room for a unit that stands across its edge: the slots, which no tile needs any more, and at
-                  * least two leaves, of which pages that nothing touches cost no memory */
+  uint8_t *leaf; /* of CKPT_LEAF_BYTES, and as much again for a unit that stands across its edge */
 } back;
 
 static ckpt_status back_to(back *b, const ckpt_output *output, ckpt_error *err) {
@@ -210,6 +216,7 @@ static ckpt_status back_to(back *b, const ckpt_output *output, ckpt_error *err) 
 static void back_end(back *b) {
   ckpt_reader_reset(&b->mover.reader);
   ckpt_source_free(b->mover.reader.source);
+  free(b->leaf);
 }
 
 static ckpt_status read_back(ckpt_row_digests *digests, ckpt_hasher *hasher, uint32_t number, back *b,
@@ -220,6 +227,11 @@ static ckpt_status read_back(ckpt_row_digests *digests, ckpt_hasher *hasher, uin
   ckpt_tensor_units(row->tensor, units);
   uint32_t unit_bytes = ckpt_dtype_get(row->tensor->dtype)->block_bytes;
   CKPT_TRY(back_to(b, &digests->plan->outputs[row->sink], err));
+  if (b->leaf == NULL) {
+    free_slot_bytes(digests); /* no tile needs them any more */
+    b->leaf = reallocarray(NULL, 2, CKPT_LEAF_BYTES);
+  }
+  CKPT_TRY_ALLOC(b->leaf, err);
   bool reads_back;
   CKPT_TRY(make_leaves(digests, number, &reads_back, err));
   uint64_t n_units = row->tensor->n_bytes / unit_bytes, at = 0, n_leaves = ckpt_digest_n_leaves(row->tensor->n_bytes);
@@ -253,7 +265,7 @@ ckpt_status ckpt_row_digests_finish(ckpt_row_digests *digests, ckpt_hasher *hash
   ckpt_plan *plan = digests->plan;
   /* The workers' cursors and encoders are gone, so that one cursor is paid for in any case. */
   uint64_t n_free = plan->memory - plan->peak + plan->n_workers * plan->cursor_bytes;
-  back b = {.mover = {.window = window, .reader.max_bytes = n_free}, .leaf = digests->slot_memory};
+  back b = {.mover = {.window = window, .reader.max_bytes = n_free}};
   ckpt_status status = CKPT_OK;
   for (uint32_t i = 0; i < plan->n_rows && status == CKPT_OK; i++) {
     const ckpt_row *row = &plan->rows[i];

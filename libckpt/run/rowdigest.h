@@ -13,7 +13,7 @@
 typedef struct ckpt_leaf_slot {
   uint32_t row;
   uint64_t leaf, n_filled; /* n_filled 0: free */
-  uint8_t *bytes;          /* CKPT_LEAF_BYTES */
+  uint8_t *bytes;          /* CKPT_LEAF_BYTES; NULL before its first use */
 } ckpt_leaf_slot;
 
 /* Whole leaves that a worker has and has not hashed: together they are faster. */
@@ -42,7 +42,6 @@ typedef struct ckpt_row_digests {
   ckpt_row_state *rows; /* of every row of the plan */
   ckpt_leaf_slot *slots;
   uint32_t n_slots;
-  uint8_t *slot_memory;
 } ckpt_row_digests;
 
 /* State for every row of a prepared plan; release with ckpt_row_digests_end also on failure. ENOMEM. */

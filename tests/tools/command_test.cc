@@ -40,7 +40,7 @@ Result RunShell(const Folder &folder, const std::vector<std::string> &arguments)
   mkdir(work.c_str(), 0700);
   pid_t pid = fork();
   if (pid == 0) {
-    std::string path = binary_dir() + "/bin:" + getenv("PATH");
+    std::string path = binary_dir() + "/bin:" + binary_dir() + "/tests/cases:" + getenv("PATH");
     setenv("PATH", path.c_str(), 1);
     setenv("DATA", CKPT_TESTS_DIR "/data", 1);
     setenv("LC_ALL", "C.UTF-8", 1);
