@@ -11,8 +11,8 @@ typedef struct ckpt_batcher {
   uint32_t n_table;
   uint64_t *hashes; /* of each batch's reads as first named */
   uint32_t hash_capacity;
-  ckpt_batch_read *reads;      /* of the piece being added */
-  ckpt_view *views;            /* of those reads */
+  ckpt_batch_read *reads; /* of the piece being added */
+  ckpt_view *views;       /* of those reads */
   uint32_t read_capacity, view_capacity;
   const ckpt_view *recent[16]; /* the last ones made: see share_view */
   size_t n_shared;

@@ -14,8 +14,7 @@ ckpt_status ckpt_row_digests_start(ckpt_row_digests *digests, ckpt_plan *plan, c
   pthread_mutex_init(&digests->mutex, NULL);
   digests->rows = calloc(plan->n_rows + 1, sizeof *digests->rows);
   digests->slots = calloc(digests->n_slots + 1, sizeof *digests->slots);
-  if (digests->rows == NULL || digests->slots == NULL)
-    return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
+  if (digests->rows == NULL || digests->slots == NULL) return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
   for (uint32_t i = 0; i < plan->n_rows; i++) {
     digests->rows[i].n_left = plan->rows[i].expr->n_bytes;
     digests->rows[i].reads_back = ckpt_row_is_boxed(plan, &plan->rows[i]);

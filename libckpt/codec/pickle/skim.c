@@ -56,6 +56,7 @@ static bool is_of_name(uint8_t byte) {
 /* A line that is gone past, byte by byte: its opcode, and what it may be. */
 typedef struct line {
   uint8_t op;
+  bool is_number; /* what the opcode wants */
   bool has_begun; /* with what is no blank */
   bool has_end;   /* of what C reads as a number: a byte of zero */
   bool is_name;   /* a dotted name, which is not empty */
@@ -67,31 +68,43 @@ static bool is_blank(uint8_t byte) { return byte == ' ' || (byte >= '\t' && byte
 /* What stands in a line of this opcode for certain, in every Python: digits of a number, quotes around a string. */
 static void add_byte(line *l, uint8_t byte) {
   l->is_name = l->is_name && is_of_name(byte);
-  const bool is_number = memchr("ILFgp", l->op, 5) != NULL;
   if (l->op == 'P') l->is_good = l->is_good && byte < 0x80;
   if (l->op == 'S' && !l->has_begun) l->is_good = byte == '\'' || byte == '"';
-  if (is_number && byte == 0) l->has_end = true;
-  if (is_number && !l->has_end && !is_blank(byte)) {
+  if (l->is_number && byte == 0) l->has_end = true;
+  if (l->is_number && !l->has_end && !is_blank(byte)) {
     bool is_first = (byte >= '0' && byte <= '9') || byte == '+' || byte == '-';
     if (l->op == 'F') is_first = is_first || memchr(".iInN", byte, 5) != NULL;
     bool is_more = is_first || is_of_name(byte);
     l->is_good = l->is_good && (l->has_begun ? is_more : is_first);
   }
-  l->has_begun = l->has_begun || !is_blank(byte) || !is_number;
+  l->has_begun = l->has_begun || !is_blank(byte) || !l->is_number;
+}
+
+/* Whether nothing that follows in the line changes what it is. */
+static bool is_settled(const line *l) {
+  const bool is_judged = l->op == 'P' || (l->is_number && !l->has_end);
+  return l->has_begun && !l->is_name && !(is_judged && l->is_good);
 }
 
 /* Goes past a line; false in *is_whole where none ends, or Python refuses it. One that is no dotted name clears
  * *is_name. */
 static ckpt_status skip_line(skim *s, uint8_t op, bool *is_whole, bool *is_name, ckpt_error *err) {
-  const uint8_t *byte = NULL;
-  line l = {.op = op, .is_name = true, .is_good = true};
-  for (;;) {
+  line l = {.op = op, .is_number = memchr("ILFgp", op, 5) != NULL, .is_name = true, .is_good = true};
+  bool ends = false;
+  while (!ends) {
+    const uint8_t *byte;
     CKPT_TRY(take(s, 1, &byte, err));
-    if (byte == NULL || *byte == '\n') break;
-    add_byte(&l, *byte);
-    if (l.is_name && s->seen != NULL && s->n_seen < CKPT_PICKLE_SEEN_BYTES) s->seen[s->n_seen++] = (char)*byte;
+    if (byte == NULL) break;
+    const uint8_t *from = byte + 1, *end = s->window + s->n;
+    for (; byte < end && *byte != '\n' && !is_settled(&l); byte++) {
+      add_byte(&l, *byte);
+      if (l.is_name && s->seen != NULL && s->n_seen < CKPT_PICKLE_SEEN_BYTES) s->seen[s->n_seen++] = (char)*byte;
+    }
+    const uint8_t *newline = byte == end ? NULL : memchr(byte, '\n', (size_t)(end - byte));
+    ends = newline != NULL;
+    s->at += (size_t)((ends ? newline + 1 : end) - from);
   }
-  *is_whole = byte != NULL && l.is_good;
+  *is_whole = ends && l.is_good;
   *is_name = *is_name && l.is_name && l.has_begun;
   return CKPT_OK;
 }
