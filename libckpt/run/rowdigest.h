@@ -1,7 +1,7 @@
 /* rowdigest.h - digests of rows while tiles arrive in any order and cut leaves anywhere.
  *
  * A worker hashes the whole leaves in its tile, those of all rows together. Ends of leaves that it shares with a
- * neighbour go into one of a fixed number of 1 MiB slots; the worker that fills a slot hashes it. If no slot is free,
+ * neighbour go into one of at most n_slots slots of 1 MiB; the worker that fills a slot hashes it. If no slot is free,
  * the row is marked: the run reads it back from its sink before the commit, or computes it again if it has none. */
 #ifndef CKPT_RUN_ROWDIGEST_H
 #define CKPT_RUN_ROWDIGEST_H

@@ -83,7 +83,7 @@ static void add_byte(line *l, uint8_t byte) {
 /* Whether nothing that follows in the line changes what it is. */
 static bool is_settled(const line *l) {
   const bool is_judged = l->op == 'P' || (l->is_number && !l->has_end);
-  return l->has_begun && !l->is_name && !(is_judged && l->is_good);
+  return !l->is_name && !(is_judged && l->is_good);
 }
 
 /* Goes past a line; false in *is_whole where none ends, or Python refuses it. One that is no dotted name clears
