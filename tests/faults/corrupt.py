@@ -28,6 +28,7 @@ CKPT, DATA = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
 FULL = "CKPT_TEST_FULL" in os.environ
 SEED = int(os.environ.get("CKPT_TEST_SEED", random.randrange(10**6)))
 SAMPLE = 10
+CARRIED = ("/dcp/carried", "/dcp/odd")  # tensors within objects, which `reshard` carries as they lie
 problems = []
 
 
@@ -155,7 +156,7 @@ def check_input(base, path, inner):
             status, stdout, stderr = run(verb, broken, *options, *to, "--allow-corrupt", "--quiet")
             check(status == 0 and "ckpt: warning: " + file in stderr, what + ", allowed", status, stderr)
             if out:
-                check(same(out, wanted, verb == "reshard" and path.endswith("/carried")), what + ", allowed", "writes something else")
+                check(same(out, wanted, verb == "reshard" and path.endswith(CARRIED)), what + ", allowed", "writes something else")
             else:
                 check(stdout.replace(broken, fixed) == wanted, what + ", allowed", stdout, wanted)
             for left in [out, os.path.join(base, "wanted")] if out else []:
