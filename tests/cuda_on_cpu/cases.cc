@@ -138,12 +138,12 @@ Floats Loss(Machine &m, size_t rows, size_t width) {
 }
 
 Floats Optimizer(Machine &m, size_t n) {
-  Floats gradients = Normal(n, 1), out;
-  if (n > 100) gradients[7] = INFINITY, gradients[9] = 1e-30F;
+  Floats gradients = Normal(n, 1), averages = Normal(n, 3), out;
+  if (n > 100) gradients[7] = INFINITY, gradients[9] = 1e-30F, gradients[11] = 0, averages[11] = 1e-38F;
   const size_t n_blocks = (n + CKPT_SQUARE_BLOCK - 1) / CKPT_SQUARE_BLOCK;
   Floats squares = Normal(n, 4);
   for (float &x : squares) x *= x;
-  float *w = m.Put(Normal(n, 2)), *average = m.Put(Normal(n, 3)), *average_sq = m.Put(squares);
+  float *w = m.Put(Normal(n, 2)), *average = m.Put(averages), *average_sq = m.Put(squares);
   const ckpt_adamw_args a = {w,   average, average_sq, m.Put(gradients), 1 - 1e-4, 0.1, 1e-3, 0.999, 1e-3 / 0.7,
                              0.4, 1e-8,    0.37};
   m.Run(CKPT_KERNEL_adamw, &a, n);

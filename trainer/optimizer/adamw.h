@@ -3,7 +3,8 @@
  * One pass reads each weight, moment and gradient once. Every element is computed by itself, so results do not depend
  * on how a buffer is cut among threads or ranks. The formula and its order, step counted from 1:
  *   w *= 1 - lr * weight_decay;  m += (g - m) * (1 - beta1);  v = v * beta2 + g * g * (1 - beta2);
- *   w -= lr / (1 - beta1^step) * m / (sqrt(v) / sqrt(1 - beta2^step) + eps) */
+ *   w -= lr / (1 - beta1^step) * m / (sqrt(v) / sqrt(1 - beta2^step) + eps)
+ * except that a subnormal m becomes 0. */
 #ifndef CKPT_TRAINER_OPTIMIZER_ADAMW_H
 #define CKPT_TRAINER_OPTIMIZER_ADAMW_H
 

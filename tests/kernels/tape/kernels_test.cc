@@ -2,6 +2,7 @@
 // parts.
 #include <gtest/gtest.h>
 
+#include <cfloat>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -206,6 +207,29 @@ TEST(TapeKernels, Optimizer) {
       return Joined({weights, average, squares});
     });
   }
+}
+
+// A first moment whose gradients are 0 fades to 0, not to a subnormal number that it would keep; the weight stays.
+TEST(TapeKernels, MomentsEndAtZero) {
+  const Floats g(64), v(64, 1e-6F);
+  ExpectLevelsEqualReference("moments", [&](const Launch &run) {
+    Floats weights(64, 0.5F), average(64, 1e-3F), squares = v;
+    average[1] = -1e-3F, average[2] = FLT_MIN, average[3] = -FLT_MIN / 2, average[4] = FLT_MIN / 0.89F;
+    ckpt_adamw_args a = {weights.data(), average.data(), squares.data(), g.data(), 1,    0.1,
+                         1e-3,           0.999,          1e-3,           1,        1e-8, 1};
+    run(CKPT_KERNEL_adamw, &a, g.size());
+    Floats first = average;
+    EXPECT_EQ(first[2], 0);
+    EXPECT_EQ(first[3], 0);
+    EXPECT_GE(first[4], FLT_MIN);
+    for (int step = 1; step < 900; step++) {
+      run(CKPT_KERNEL_adamw, &a, g.size());
+      for (float x : average) EXPECT_TRUE(x == 0 || std::fabs(x) >= FLT_MIN);
+    }
+    EXPECT_EQ(average, Floats(64));
+    EXPECT_EQ(weights[3], 0.5F);
+    return Joined({weights, first, squares});
+  });
 }
 
 // One attention call: shapes, and which tokens are hidden how.
