@@ -49,15 +49,23 @@ static ckpt_extent extent_of(const archive *a, const ckpt_zip_entry *entry) {
   return extent;
 }
 
-static ckpt_status read_record(archive *a, const ckpt_zip_entry *entry, void *dst, ckpt_error *err) {
-  ckpt_extent extent = extent_of(a, entry);
-  ckpt_reader reader = {.source = a->source, .max_bytes = CKPT_CURSOR_BYTES};
-  ckpt_status status = ckpt_reader_read(&reader, &extent, 1, 0, dst, (size_t)entry->n_bytes, err);
-  ckpt_reader_reset(&reader);
-  return status;
+/* The sum that a record's bytes have is the one that the archive has of it, or they may differ. */
+static ckpt_status compare(archive *a, const ckpt_zip_entry *entry, uint32_t sum, ckpt_error *err) {
+  if (entry->crc32 == 0 || sum == entry->crc32) return CKPT_OK; /* 0: none is carried */
+  return ckpt_source_refuse_record(a->source, a->file, NULL, entry->name, sum, entry->crc32, entry->n_bytes, err);
 }
 
-/* Compares a record's checksum, before anybody makes something of it. */
+/* Reads a record whole, and compares its checksum. */
+static ckpt_status read_record(archive *a, const ckpt_zip_entry *entry, void *dst, ckpt_error *err) {
+  const ckpt_extent extent = extent_of(a, entry);
+  const size_t n = (size_t)entry->n_bytes;
+  ckpt_reader reader = {.source = a->source, .max_bytes = CKPT_CURSOR_BYTES};
+  ckpt_status status = ckpt_reader_read(&reader, &extent, 1, 0, dst, n, err);
+  ckpt_reader_reset(&reader);
+  return status == CKPT_OK ? compare(a, entry, ckpt_crc32(0, dst, n), err) : status;
+}
+
+/* Compares the checksum of one that is read later, before anybody makes something of it. */
 static ckpt_status check_record(archive *a, const ckpt_zip_entry *entry, ckpt_error *err) {
   enum { WINDOW_BYTES = 64 << 10 };
   const ckpt_extent extent = extent_of(a, entry);
@@ -65,16 +73,14 @@ static ckpt_status check_record(archive *a, const ckpt_zip_entry *entry, ckpt_er
   uint8_t window[WINDOW_BYTES];
   uint32_t sum = 0;
   ckpt_status status = CKPT_OK;
-  if (entry->crc32 == 0) return CKPT_OK; /* none is carried */
+  if (entry->crc32 == 0) return CKPT_OK;
   for (uint64_t at = 0; at < entry->n_bytes && status == CKPT_OK; at += WINDOW_BYTES) {
     const size_t n = entry->n_bytes - at < WINDOW_BYTES ? (size_t)(entry->n_bytes - at) : WINDOW_BYTES;
     status = ckpt_reader_read(&reader, &extent, 1, at, window, n, err);
     if (status == CKPT_OK) sum = ckpt_crc32(sum, window, n);
   }
   ckpt_reader_reset(&reader);
-  CKPT_TRY(status);
-  if (sum == entry->crc32) return CKPT_OK;
-  return ckpt_source_refuse_record(a->source, a->file, NULL, entry->name, sum, entry->crc32, entry->n_bytes, err);
+  return status == CKPT_OK ? compare(a, entry, sum, err) : status;
 }
 
 static ckpt_status read_byteorder(archive *a, ckpt_error *err) {
@@ -82,8 +88,7 @@ static ckpt_status read_byteorder(archive *a, ckpt_error *err) {
   char text[8] = "little";
   if (entry != NULL) {
     memset(text, 0, sizeof text);
-    CKPT_TRY(check_record(a, entry, err));
-    if (entry->n_bytes < sizeof text) CKPT_TRY(read_record(a, entry, text, err));
+    CKPT_TRY(entry->n_bytes < sizeof text ? read_record(a, entry, text, err) : check_record(a, entry, err));
   }
   a->is_big_endian = strcmp(text, "big") == 0;
   if (a->is_big_endian || strcmp(text, "little") == 0) return CKPT_OK;
@@ -94,7 +99,6 @@ static ckpt_status read_byteorder(archive *a, ckpt_error *err) {
 static ckpt_status read_text(archive *a, const ckpt_zip_entry *entry, char *text, size_t n_text, ckpt_error *err) {
   memset(text, 0, n_text);
   if (entry == NULL || entry->n_bytes == 0 || entry->n_bytes >= n_text) return CKPT_OK;
-  CKPT_TRY(check_record(a, entry, err));
   return read_record(a, entry, text, err);
 }
 
