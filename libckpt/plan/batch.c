@@ -55,6 +55,7 @@ static void read_of(ckpt_batch_read *read, ckpt_view *view, const ckpt_expr *nod
     read->is_native =
         view->rank == native.rank && memcmp(view->shape, native.shape, native.rank * sizeof *native.shape) == 0;
   }
+  read->needs_axes = !view_is_whole(view);
   read->cut_axis = view->order[0];
   read->n_units = 1;
   for (uint32_t axis = 0; axis < view->rank; axis++) {
@@ -93,11 +94,11 @@ static bool has_all_rows(const ckpt_batch_read *read) {
 }
 
 /* Whether two reads can be one: same tensor seen alike, same rows; or all of it, which one of them sees as it is
- * (its rows, and rows of heads that are put in another order). */
+ * (its rows, and rows of heads that are put in another order) and needs no axes for. */
 static bool can_be_one(const ckpt_batch_read *a, const ckpt_batch_read *b) {
   if (read_identity(a) == read_identity(b) && a->unit_bytes == b->unit_bytes && is_all_in_order(a) &&
       is_all_in_order(b) && !have_one_shape(a, b))
-    return a->is_native || b->is_native;
+    return (a->is_native && !a->needs_axes) || (b->is_native && !b->needs_axes);
   if (read_identity(a) != read_identity(b) || a->is_whole != b->is_whole || a->cut_axis != b->cut_axis ||
       a->unit_bytes != b->unit_bytes || !have_one_shape(a, b))
     return false;
@@ -106,9 +107,10 @@ static bool can_be_one(const ckpt_batch_read *a, const ckpt_batch_read *b) {
          memcmp(a->view->count, b->view->count, n_fixed * sizeof *a->view->count) == 0;
 }
 
-/* Grows the hull of `into` over the other's box; a hull that grows moves to *grown. */
+/* Grows the hull of `into` over the other's box; a hull that grows (read_grows) moves to *grown. */
 static void read_merge(ckpt_batch_read *into, const ckpt_batch_read *other, ckpt_view *grown) {
   ckpt_view hull = *into->view;
+  into->needs_axes = into->needs_axes || other->needs_axes;
   if (!have_one_shape(into, other)) { /* all of it both: what is not as it stands needs its own axes */
     if (!into->is_native) return;
     *grown = *other->view;
@@ -337,9 +339,9 @@ static ckpt_status add_reads(ckpt_batcher *batcher, ckpt_batch *batch, const ckp
     const uint32_t at = find_read(batch->reads, n_before, &reads[i]);
     if (at == n_before) {
       CKPT_TRY(add_read(batcher, batch, &reads[i], err));
-    } else if (read_grows(&batch->reads[at], &reads[i])) {
-      ckpt_view *grown = ckpt_arena_alloc(arena, sizeof *grown);
-      CKPT_TRY_ALLOC(grown, err);
+    } else {
+      ckpt_view *grown = NULL;
+      if (read_grows(&batch->reads[at], &reads[i])) CKPT_TRY_ALLOC(grown = ckpt_arena_alloc(arena, sizeof *grown), err);
       read_merge(&batch->reads[at], &reads[i], grown);
     }
   }

@@ -65,6 +65,7 @@ typedef struct ckpt_batch_read {
   uint32_t unit_bytes;
   uint32_t cut_axis; /* 0: flat ranges */
   bool is_native;    /* view.shape is the tensor's own */
+  bool needs_axes;   /* a piece sees a part of it, or its axes in another order: view.shape has to stay */
   bool is_whole;     /* every tile needs all of it */
 } ckpt_batch_read;
 

@@ -137,6 +137,39 @@ TEST_F(Run, SeveralOutputsOfOneTensorAreOneRead) {
   unlink(trace.c_str());
 }
 
+// Rows see parts of a tensor, all of it, and all of it by other axes, whichever comes first: each by its own axes.
+TEST_F(Run, ViewsOfATensorKeepTheirAxes) {
+  const uint64_t split[] = {6, 2, 10, 4}, heads[] = {12, 2, 5, 4};
+  const uint32_t turned[] = {0, 2, 1}, turned_heads[] = {0, 2, 1, 3};
+  std::vector<int> which = {0, 1, 2, 3, 4};
+  do {
+    SetUp();
+    const Array &x = plain("x", CKPT_F32, {12, 10, 4});
+    open();
+    output();
+    for (int i : which) {
+      ckpt_expr *y = read("x");
+      ckpt_status status = CKPT_OK;
+      if (i == 0) y = slice(y, 2, 0, 3);
+      if (i == 2) status = ckpt_expr_reshape(&y, plan_, y, 4, split, &err_);
+      if (i == 3) status = ckpt_expr_permute(&y, plan_, y, turned, &err_);
+      if (i == 4) status = ckpt_expr_reshape(&y, plan_, y, 4, heads, &err_);
+      if (i == 4 && status == CKPT_OK) status = ckpt_expr_permute(&y, plan_, y, turned_heads, &err_);
+      ASSERT_EQ(status, CKPT_OK);
+      add(0, std::to_string(i), y);
+    }
+    run_well(options());
+    Array by_heads = x;
+    by_heads.shape.assign(heads, heads + 4);
+    SCOPED_TRACE(testing::PrintToString(which));
+    EXPECT_EQ(written(0, "0"), fake::slice(x, 2, 0, 3).bytes);
+    EXPECT_EQ(written(0, "1"), x.bytes);
+    EXPECT_EQ(written(0, "2"), x.bytes);
+    EXPECT_EQ(written(0, "3"), fake::permute(x, {0, 2, 1}).bytes);
+    EXPECT_EQ(written(0, "4"), fake::permute(by_heads, {0, 2, 1, 3}).bytes);
+  } while (!HasFailure() && std::next_permutation(which.begin(), which.end()));
+}
+
 // What every tile needs whole is read and made once for each worker, not for each tile; a batch that takes all of the
 // workspace in between takes it away from those that kept something there.
 TEST_F(Run, WholeArgumentsAreReadOnceForAllTiles) {
