@@ -37,7 +37,7 @@ static bool native_box(const ckpt_tensor *tensor, ckpt_view *view) {
     box.start[axis] = begin / inner;
     begin %= inner;
     box.count[axis] = begin == 0 && n_units % inner == 0 ? n_units / inner : 1;
-    if (box.count[axis] * inner == n_units) {
+    if (begin == 0 && box.count[axis] * inner == n_units) {
       *view = box;
       return true;
     }

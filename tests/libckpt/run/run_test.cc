@@ -170,6 +170,26 @@ TEST_F(Run, ViewsOfATensorKeepTheirAxes) {
   } while (!HasFailure() && std::next_permutation(which.begin(), which.end()));
 }
 
+// Every range of a tensor that was made flat, whether it is a box of the tensor's own shape or not.
+TEST_F(Run, RangesOfAFlatTensor) {
+  const Array &x = plain("x", CKPT_I64, {2, 3, 1, 5});
+  open();
+  output();
+  const uint64_t flat[] = {30};
+  ckpt_expr *y = nullptr;
+  ASSERT_EQ(ckpt_expr_reshape(&y, plan_, read("x"), 1, flat, &err_), CKPT_OK);
+  const auto name = [](uint64_t begin, uint64_t n) { return std::to_string(begin) + "+" + std::to_string(n); };
+  for (uint64_t begin = 0; begin < 30; begin++)
+    for (uint64_t n = 1; n <= 30 - begin; n++) add(0, name(begin, n), slice(y, 0, begin, n));
+  run_well(options());
+  for (uint64_t begin = 0; begin < 30; begin++)
+    for (uint64_t n = 1; n <= 30 - begin; n++) {
+      const auto from = x.bytes.begin() + static_cast<long>(8 * begin);
+      EXPECT_EQ(written(0, name(begin, n)), std::vector<uint8_t>(from, from + static_cast<long>(8 * n)))
+          << name(begin, n);
+    }
+}
+
 // What every tile needs whole is read and made once for each worker, not for each tile; a batch that takes all of the
 // workspace in between takes it away from those that kept something there.
 TEST_F(Run, WholeArgumentsAreReadOnceForAllTiles) {
