@@ -404,6 +404,16 @@ static bool concat_parts_shares(const ckpt_expr *node, const ckpt_expr *concat) 
   return fits;
 }
 
+/* Whether node's result has whole blocks of what it makes of each of the concat's parts. */
+static bool concat_parts_blocks(const ckpt_expr *node, const ckpt_expr *concat) {
+  const uint32_t along = ((const ckpt_axis_params *)concat->params)->axis;
+  const uint32_t block = ckpt_dtype_get((ckpt_dtype)node->dtype)->block_elements;
+  bool fits = true;
+  for (uint32_t i = 0; fits && along + 1 == concat->rank && block != 1 && i < concat->n_args; i++)
+    fits = concat->args[i]->shape[along] % block == 0;
+  return fits;
+}
+
 ckpt_status ckpt_lower(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *in, ckpt_error *err) {
   *out = in;
   if (in->op->rule == CKPT_RULE_READ) return CKPT_OK;
@@ -431,7 +441,7 @@ ckpt_status ckpt_lower(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *in, ckpt_e
     const ckpt_expr *arg = node->args[i];
     if (ckpt_op_wants_whole(in->op, i) || !ckpt_concat_is_leading(arg) || !concat_is_regular(arg)) continue;
     if (in->op->rule == CKPT_RULE_ROW && ((const ckpt_axis_params *)arg->params)->axis + 1 == arg->rank) continue;
-    if (!concat_parts_shares(node, arg)) continue;
+    if (!concat_parts_blocks(node, arg) || !concat_parts_shares(node, arg)) continue;
     return raise_concat(out, arena, node, arg, err);
   }
   return CKPT_OK;

@@ -190,6 +190,19 @@ TEST_F(Run, RangesOfAFlatTensor) {
     }
 }
 
+// Blocks of a cast lie across parts that are shorter than one.
+TEST_F(Run, BlocksAcrossPartsOfAConcat) {
+  const Array &x = plain("x", CKPT_F32, {13}), &y = plain("y", CKPT_F32, {3});
+  open();
+  output();
+  ckpt_expr *narrow = concat({slice(read("x"), 0, 12, 1), read("y"), read("x"), read("y")}, 0);
+  ASSERT_EQ(ckpt_expr_cast(&narrow, plan_, narrow, CKPT_F6_E2M3, &err_), CKPT_OK);
+  plan_->allow_overflow = true;
+  add(0, "z", narrow);
+  run_well(options());
+  EXPECT_EQ(written(0, "z"), cast(fake::concat({fake::slice(x, 0, 12, 1), y, x, y}, 0), CKPT_F6_E2M3).bytes);
+}
+
 // What every tile needs whole is read and made once for each worker, not for each tile; a batch that takes all of the
 // workspace in between takes it away from those that kept something there.
 TEST_F(Run, WholeArgumentsAreReadOnceForAllTiles) {
