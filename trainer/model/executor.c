@@ -76,8 +76,8 @@ static ckpt_status make_plan(ckpt_memory_plan *plan, ckpt_executor_memory *memor
  * has the gradient of y for a, or x where the matrix is in by out. */
 static void plan_linear(const ckpt_tape_linear *l, bool is_bf16, const ckpt_parameter_place *place, uint32_t n_products,
                         bool x_is_scratch, bool is_made_again, bool is_in_by_out, size_t *shared, size_t *panels) {
-  ckpt_gemm products[] = {{.m = l->n_tokens, .n = l->n_out, .k = l->n_in},
-                          {.m = l->n_tokens, .n = l->n_in, .k = l->n_out},
+  ckpt_gemm products[] = {{.m = l->n_tokens, .n = l->n_out, .k = l->n_in, .is_b_transposed = !is_in_by_out},
+                          {.m = l->n_tokens, .n = l->n_in, .k = l->n_out, .is_b_transposed = is_in_by_out},
                           {.m = l->n_out, .n = l->n_in, .k = l->n_tokens}};
   products[0].is_a_scratch = x_is_scratch;
   products[1].is_a_scratch = true;
@@ -88,7 +88,7 @@ static void plan_linear(const ckpt_tape_linear *l, bool is_bf16, const ckpt_para
   if (place != NULL) products[0].b_dtype = place->dtype, products[0].is_b_turned = place->is_turned;
   for (uint32_t i = 0; i < n_products; i++) {
     size_t own;
-    products[i].is_bf16 = is_bf16;
+    products[i].is_bf16 = is_bf16, products[i].ldb = products[i].is_b_transposed ? products[i].k : products[i].n;
     const ckpt_tape_kernels *kernels = is_bf16 ? ckpt_device_cpu_kernels() : ckpt_tape_kernels_cpu_f32();
     const size_t n_bytes = ckpt_gemm_cpu_bytes(kernels, &products[i], i == 2, &own);
     *shared = n_bytes > *shared ? n_bytes : *shared;

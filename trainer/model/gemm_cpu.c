@@ -42,7 +42,7 @@ static size_t most_columns(const ckpt_tape_kernels *kernels, const ckpt_gemm *g)
 
 static void choose_tiles(tiles *t) {
   const ckpt_gemm *g = t->gemm;
-  const bool packs_a = (g->is_bf16 && !g->is_a_rounded) || ckpt_gemm_is_spread(g, t->slow_stride);
+  const bool packs_a = (g->is_bf16 && !g->is_a_rounded) || ckpt_gemm_spreads_a(g, t->slow_stride);
   const size_t most_rows = packs_a ? limit_of(g->k, TILE_ROWS) : TILE_ROWS;
   size_t down = 1, across = 1;
   for (;;) {
@@ -145,15 +145,25 @@ static size_t stored_bytes(const ckpt_gemm *g) {
   return panel_bytes(g->n, TILE_COLUMNS, g->k, sizeof(float)) + row_bytes(g->is_b_turned ? TURNED * g->k : g->k);
 }
 
-/* A panel of a that is packed. */
-static size_t packed_bytes(const ckpt_gemm *g, size_t element_bytes, bool is_spread) {
+/* A panel of a that is packed; of b, whose tiles have at most so many columns. */
+static size_t packed_a(const ckpt_gemm *g, size_t element_bytes, bool is_spread) {
   return panel_bytes(g->m, TILE_ROWS, g->k, element_bytes) + (is_spread ? g->k * CKPT_GEMM_SPREAD * element_bytes : 0);
+}
+static size_t packed_b(const ckpt_gemm *g, size_t most, size_t element_bytes, bool is_spread) {
+  return panel_bytes(g->n, most, g->k, element_bytes) + (is_spread ? g->k * CKPT_GEMM_SPREAD * element_bytes : 0);
 }
 
 static size_t bytes_of(const ckpt_tape_kernels *kernels, const ckpt_gemm *g, bool b_may_be_less, size_t *panels) {
-  const bool is_spread = ckpt_gemm_is_spread(g, kernels->slow_stride);
+  ckpt_gemm rounded = *g; /* small factors, which then lie without gaps */
+  if (g->is_bf16) rounded.lda = g->is_a_transposed ? g->m : g->k, rounded.ldb = g->is_b_transposed ? g->k : g->n;
+  const size_t slow = kernels->slow_stride;
+  const bool spreads_a = ckpt_gemm_spreads_a(g, slow) || ckpt_gemm_spreads_a(&rounded, slow);
+  const bool spreads_b = ckpt_gemm_spreads_b(g, slow) || ckpt_gemm_spreads_b(&rounded, slow);
   if (!g->is_bf16) {
-    *panels = stored_bytes(g) + (is_spread ? packed_bytes(g, sizeof(float), true) + row_bytes(g->k) : 0);
+    *panels = stored_bytes(g);
+    if (spreads_a) *panels += packed_a(g, sizeof(float), true);
+    if (spreads_b) *panels += packed_b(g, TILE_COLUMNS, sizeof(float), true);
+    if (spreads_a || spreads_b) *panels += row_bytes(g->k);
     return 0;
   }
   const size_t n_a = g->m * g->k, n_b = g->n * g->k;
@@ -162,9 +172,9 @@ static size_t bytes_of(const ckpt_tape_kernels *kernels, const ckpt_gemm *g, boo
   const bool packs_b = is_native || (!g->is_b_rounded && (packs_a || n_b > MAX_ROUNDED));
   const bool rounds_b = !g->is_b_rounded && (b_may_be_less || n_b <= MAX_ROUNDED);
   const size_t element_bytes = is_native ? sizeof(uint16_t) : sizeof(float);
-  *panels = packs_a || is_spread ? packed_bytes(g, element_bytes, is_spread) : 0;
-  if (packs_b)
-    *panels += panel_bytes(g->n, b_may_be_less ? TILE_COLUMNS : most_columns(kernels, g), g->k, element_bytes);
+  const size_t most = b_may_be_less ? TILE_COLUMNS : most_columns(kernels, g);
+  *panels = packs_a || spreads_a ? packed_a(g, element_bytes, spreads_a) : 0;
+  if (packs_b || spreads_b) *panels += packed_b(g, most, element_bytes, spreads_b);
   if (*panels != 0) *panels += row_bytes(g->k);
   if (is_native) return 0;
   const size_t shared_a = a_is_ready ? 0 : round_up(least(n_a, MAX_ROUNDED), 16);

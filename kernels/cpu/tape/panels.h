@@ -122,7 +122,8 @@ static inline ckpt_status multiply_panels_as(const ckpt_gemm *gemm, bool has_bf1
   operand b = {
       .at = g.b, .wanted = wanted, .rounds = g.is_bf16 && !g.is_b_rounded, .stride = g.ldb, .first = g.b_first};
   a.rounds = g.is_bf16 && !g.is_a_rounded;
-  a.is_spread = !is_native && ckpt_gemm_is_spread(&g, CKPT_SLOW_STRIDE);
+  a.is_spread = !is_native && ckpt_gemm_spreads_a(&g, CKPT_SLOW_STRIDE);
+  b.is_spread = !is_native && ckpt_gemm_spreads_b(&g, CKPT_SLOW_STRIDE);
   b.is_turned = g.is_b_turned;
   a.rows = g.is_a_transposed ? g.k : g.m, a.columns = g.is_a_transposed ? g.m : g.k;
   b.rows = g.is_b_transposed ? g.n : g.k, b.columns = g.is_b_transposed ? g.k : g.n;
@@ -145,7 +146,7 @@ static inline ckpt_status multiply_panels_as(const ckpt_gemm *gemm, bool has_bf1
         fill_turned(&b, panels + a.panel_bytes, row);
       else
         fill_panel(&b, panels + a.panel_bytes, row);
-      g.b = panels + a.panel_bytes, g.ldb = b.columns;
+      g.b = panels + a.panel_bytes, g.ldb = panel_stride(&b);
     }
   }
   if (b.panel_bytes == 0) g.b = (const char *)g.b + g.b_first * (b.dtype == CKPT_BF16 ? 2 : 4);

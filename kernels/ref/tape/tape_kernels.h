@@ -47,15 +47,21 @@ typedef struct ckpt_tape_kernels {
   ckpt_tape_kernel *run[CKPT_N_TAPE_KERNELS];
   ckpt_gemm_function *gemm;
   void (*round)(float *out, const float *x, size_t n); /* to bf16, in f32, as gemm does; NULL: gemm alone does */
-  size_t slow_stride; /* gemm packs a transposed a with rows a multiple of so many elements apart; 0: none */
+  size_t slow_stride; /* gemm packs factors whose rows are summed over and lie a multiple of it apart; 0: none */
 } ckpt_tape_kernels;
 
-/* Elements between the rows of such a packed a; columns of b that make packing pay. */
-enum { CKPT_GEMM_SPREAD = 16, CKPT_GEMM_MIN_SPREAD_COLUMNS = 64 };
+/* Elements between the rows of such a packed factor; rows or columns of the product that make packing pay. */
+enum { CKPT_GEMM_SPREAD = 16, CKPT_GEMM_MIN_SPREAD = 64 };
 
 /* Whether gemm packs a for its stride. */
-static inline bool ckpt_gemm_is_spread(const ckpt_gemm *g, size_t slow_stride) {
-  return slow_stride != 0 && g->is_a_transposed && g->lda % slow_stride == 0 && g->n >= CKPT_GEMM_MIN_SPREAD_COLUMNS;
+static inline bool ckpt_gemm_spreads_a(const ckpt_gemm *g, size_t slow_stride) {
+  return slow_stride != 0 && g->is_a_transposed && g->lda % slow_stride == 0 && g->n >= CKPT_GEMM_MIN_SPREAD;
+}
+
+/* Whether gemm packs b for its stride. */
+static inline bool ckpt_gemm_spreads_b(const ckpt_gemm *g, size_t slow_stride) {
+  const bool is_crossed = !g->is_b_transposed && !g->is_b_turned && g->b_dtype == CKPT_DTYPE_NONE;
+  return slow_stride != 0 && is_crossed && g->ldb % slow_stride == 0 && g->m >= CKPT_GEMM_MIN_SPREAD;
 }
 
 extern const ckpt_tape_kernels ckpt_tape_kernels_ref_f32, ckpt_tape_kernels_ref_f64; /* the definition */

@@ -395,40 +395,58 @@ TEST(Products, AScratchFactorIsRoundedWhereItLies) {
     }
 }
 
-// A transposed factor whose rows lie far apart is packed, with the bits of one whose rows lie otherwise, whether it is
-// rounded or not; what that takes is planned.
+// A product of a factor whose rows are summed over, which lie `stride` apart, by the hook.
+struct StridedProduct {
+  size_t m, n, k;
+  bool is_of_b;  // that factor
+  int how;       // 0: f32; 1: bf16; 2: bf16, and the factor is rounded already
+};
+
+std::vector<float> Multiply(ckpt_device *device, const StridedProduct &p, size_t stride) {
+  const size_t width = p.is_of_b ? p.n : p.m, others = p.is_of_b ? p.m : p.n;
+  std::vector<float> factor(p.k * stride), other(p.k * others), c(p.m * p.n);
+  for (size_t i = 0; i < p.k * width; i++)
+    factor[i / width * stride + i % width] = (float)((i * 7919) % 127) / 128 - 0.5F; /* bf16 has these */
+  for (size_t i = 0; i < other.size(); i++) other[i] = (float)((i * 104729) % 997) / 997 - 0.5F;
+  ckpt_gemm gemm = {};
+  gemm.m = p.m, gemm.n = p.n, gemm.k = p.k, gemm.ldc = p.n, gemm.alpha = 1, gemm.is_bf16 = p.how != 0;
+  gemm.a = p.is_of_b ? other.data() : factor.data(), gemm.b = p.is_of_b ? factor.data() : other.data();
+  gemm.is_a_transposed = !p.is_of_b, gemm.lda = p.is_of_b ? p.k : stride, gemm.ldb = p.is_of_b ? stride : p.n;
+  gemm.is_a_rounded = p.how == 2 && !p.is_of_b, gemm.is_b_rounded = p.how == 2 && p.is_of_b;
+  gemm.c = c.data();
+  size_t panels;
+  const size_t shared = ckpt_gemm_cpu_bytes(device->kernels, &gemm, false, &panels);
+  n_shared = n_panels = 0;
+  EXPECT_EQ(device->table->gemm(device, &gemm, nullptr), CKPT_OK);
+  EXPECT_GE(shared, n_shared);
+  EXPECT_GE(panels, n_panels);
+  return c;
+}
+
+// A factor whose rows are summed over and lie far apart is packed, with the bits of one whose rows lie otherwise,
+// whether it is rounded or not; what that takes is planned.
 TEST(Products, ASlowStrideIsPacked) {
   const size_t shapes[][3] = {{512, 70, 60}, {1024, 300, 130}, {1024, 63, 33}, {1024, 64, 4200}};
   for (size_t level = 0; ckpt_tape_kernels_cpu(level) != nullptr; level++)
-    for (const auto &[m, n, k] : shapes)
-      for (int how = 0; how < 3; how++) { /* f32, bf16, bf16 of an a that is rounded already */
-        const ckpt_tape_kernels *kernels = ckpt_tape_kernels_cpu(level);
-        ckpt_device *device = nullptr;
-        ASSERT_EQ(ckpt_device_cpu_new(&device, 1, kernels, nullptr), CKPT_OK);
-        std::vector<float> a(k * m), apart(k * (m + 3)), b(k * n), c(m * n), expected(m * n);
-        for (size_t i = 0; i < a.size(); i++)
-          a[i] = apart[i / m * (m + 3) + i % m] = (float)((i * 7919) % 127) / 128 - 0.5F; /* bf16 has these */
-        for (size_t i = 0; i < b.size(); i++) b[i] = (float)((i * 104729) % 997) / 997 - 0.5F;
-        ckpt_gemm gemm = {};
-        gemm.m = m, gemm.n = n, gemm.k = k, gemm.lda = m, gemm.ldb = gemm.ldc = n, gemm.alpha = 1;
-        gemm.is_a_transposed = true, gemm.is_bf16 = how != 0, gemm.is_a_rounded = how == 2;
-        gemm.a = a.data(), gemm.b = b.data(), gemm.c = c.data();
-        size_t panels;
-        const size_t shared = ckpt_gemm_cpu_bytes(kernels, &gemm, false, &panels);
-        n_shared = n_panels = 0;
-        ASSERT_EQ(device->table->gemm(device, &gemm, nullptr), CKPT_OK);
-        EXPECT_GE(shared, n_shared);
-        EXPECT_GE(panels, n_panels) << kernels->name << m << ' ' << n << ' ' << how;
-        if (how == 0) {
-          EXPECT_EQ(n_panels != 0, kernels->slow_stride != 0 && n >= 64) << kernels->name << n;
+    for (const auto &[width, others, k] : shapes)
+      for (bool is_of_b : {false, true})
+        for (int how = 0; how < 3; how++) {
+          const ckpt_tape_kernels *kernels = ckpt_tape_kernels_cpu(level);
+          const std::string what = kernels->name + (" " + std::to_string(width)) + (is_of_b ? " b " : " a ");
+          SCOPED_TRACE(what + std::to_string(others) + " " + std::to_string(how));
+          ckpt_device *device = nullptr;
+          ASSERT_EQ(ckpt_device_cpu_new(&device, 1, kernels, nullptr), CKPT_OK);
+          const StridedProduct p = {is_of_b ? others : width, is_of_b ? width : others, k, is_of_b, how};
+          const std::vector<float> c = Multiply(device, p, width);
+          if (how == 0) {
+            EXPECT_EQ(n_panels != 0, kernels->slow_stride != 0 && others >= 64);
+          }
+          const std::vector<float> expected = Multiply(device, p, width + 3);
+          if (kernels->slow_stride != 0) { /* else oneDNN goes by strides itself */
+            EXPECT_EQ(memcmp(c.data(), expected.data(), c.size() * sizeof(float)), 0);
+          }
+          ckpt_device_free(device);
         }
-        gemm.a = apart.data(), gemm.lda = m + 3, gemm.c = expected.data();
-        ASSERT_EQ(device->table->gemm(device, &gemm, nullptr), CKPT_OK);
-        if (kernels->slow_stride != 0) { /* else oneDNN goes by strides itself */
-          EXPECT_EQ(memcmp(c.data(), expected.data(), c.size() * sizeof(float)), 0) << m << ' ' << n << ' ' << how;
-        }
-        ckpt_device_free(device);
-      }
 }
 
 // Of weights that are stored in bf16 or blocks, as they lie or turned, a panel in f32.
