@@ -47,15 +47,15 @@ static void read_of(ckpt_batch_read *read, ckpt_view *view, const ckpt_expr *nod
                             .is_whole = is_whole,
                             .unit_bytes = ckpt_dtype_get((ckpt_dtype)node->dtype)->block_bytes};
   ckpt_expr_view(node, view);
+  read->needs_axes = !view_is_whole(view);
   if (node->tensor != NULL) {
     ckpt_view native = {0};
     native.rank = ckpt_tensor_units(node->tensor, native.shape);
     memcpy(native.count, native.shape, sizeof native.count);
-    if (view_is_whole(view)) *view = native; /* however it was reshaped, it is all of it, in order */
+    if (!read->needs_axes) *view = native; /* however it was reshaped, it is all of it, in order */
     read->is_native =
         view->rank == native.rank && memcmp(view->shape, native.shape, native.rank * sizeof *native.shape) == 0;
   }
-  read->needs_axes = !view_is_whole(view);
   read->cut_axis = view->order[0];
   read->n_units = 1;
   for (uint32_t axis = 0; axis < view->rank; axis++) {
