@@ -124,6 +124,10 @@ static ckpt_expr *known(const ckpt_plan *plan, const ckpt_batch *batch, ckpt_exp
   return expr;
 }
 
+static bool has_one_shape(const ckpt_expr *a, const ckpt_expr *b) {
+  return a->rank == b->rank && (a->rank == 0 || memcmp(a->shape, b->shape, a->rank * sizeof *a->shape) == 0);
+}
+
 /* Another first argument, in a copy: nodes do not change. */
 static ckpt_status set_first(ckpt_expr **expr, ckpt_arena *arena, ckpt_expr *first, ckpt_error *err) {
   if ((*expr)->args[0] == first) return CKPT_OK;
@@ -136,8 +140,11 @@ ckpt_status ckpt_share_expr(ckpt_plan *plan, const ckpt_batch *batch, ckpt_piece
   ckpt_expr *made = (ckpt_expr *)(uintptr_t)ckpt_expr_made(piece->expr);
   if (made->op->rule == CKPT_RULE_REDUCE || made->n_args == 0) return CKPT_OK;
   ckpt_expr *same = known(plan, batch, made, false);
-  if (same == made && !ckpt_op_wants_whole(made->op, 0))
-    CKPT_TRY(set_first(&same, &plan->work, known(plan, batch, made->args[0], true), err));
+  if (same == made && !ckpt_op_wants_whole(made->op, 0)) {
+    ckpt_expr *first = known(plan, batch, made->args[0], true);
+    const bool needs_axes = made->op->rule == CKPT_RULE_STRUCTURE; /* those of length 1 too */
+    if (!needs_axes || has_one_shape(first, made->args[0])) CKPT_TRY(set_first(&same, &plan->work, first, err));
+  }
   if (made != piece->expr) return set_first(&piece->expr, &plan->work, same, err);
   piece->expr = same;
   return CKPT_OK;

@@ -190,6 +190,26 @@ TEST_F(Run, RangesOfAFlatTensor) {
     }
 }
 
+// A slice that begins inside blocks goes by the axes of its own argument, which other rows have without one of
+// length 1.
+TEST_F(Run, SlicesInsideBlocksKeepTheirAxes) {
+  const Array x = random_array(&random_, CKPT_F6_E2M3, {5, 8});
+  store_.add_plain("x", x);
+  open();
+  output();
+  const uint64_t deep[] = {5, 1, 8};
+  ckpt_expr *wide = read("x"), *narrow = nullptr;
+  ASSERT_EQ(ckpt_expr_reshape(&narrow, plan_, wide, 3, deep, &err_), CKPT_OK);
+  ASSERT_EQ(ckpt_expr_cast(&wide, plan_, wide, CKPT_F32, &err_), CKPT_OK);
+  ASSERT_EQ(ckpt_expr_cast(&narrow, plan_, narrow, CKPT_F32, &err_), CKPT_OK);
+  add(0, "reversed", apply(reverse, {wide}));
+  add(0, "wide", wide);
+  add(0, "narrow", slice(narrow, 2, 2, 3));
+  run_well(options());
+  EXPECT_EQ(written(0, "wide"), cast(x, CKPT_F32).bytes);
+  EXPECT_EQ(written(0, "narrow"), fake::slice(cast(x, CKPT_F32), 1, 2, 3).bytes);
+}
+
 // Blocks of a cast lie across parts that are shorter than one.
 TEST_F(Run, BlocksAcrossPartsOfAConcat) {
   const Array &x = plain("x", CKPT_F32, {13}), &y = plain("y", CKPT_F32, {3});
