@@ -229,8 +229,9 @@ int main(int argc, char **argv) {
   int32_t *ids = calloc((size_t)rows * length + 1, sizeof *ids);
   for (size_t i = 0; i < (size_t)rows * length; i++) ids[i] = (int32_t)(i * 7919 % 30000);
   const ckpt_token_batch batch = {.n_rows = rows, .length = length, .ids = ids, .targets = ids};
-  printf("%s B%uxT%u, %s threads, %s, %s\n", argv[1], rows, length, argv[4], kernels->name,
-         model_options.is_bf16 ? "bf16" : "f32");
+  if (!is_in_turns)
+    printf("%s B%uxT%u, %s threads, %s, %s\n", argv[1], rows, length, argv[4], kernels->name,
+           model_options.is_bf16 ? "bf16" : "f32");
   pass_kind kinds[] = {{.name = "forward"}, {.name = "forward and backward", .is_training = true}};
   const size_t n_kinds = sizeof kinds / sizeof *kinds;
   for (long i = 0; is_in_turns ? getchar() == '\n' : i <= n_passes; i++) {

@@ -408,10 +408,10 @@ static bool concat_parts_shares(const ckpt_expr *node, const ckpt_expr *concat) 
 static bool concat_parts_blocks(const ckpt_expr *node, const ckpt_expr *concat) {
   const uint32_t along = ((const ckpt_axis_params *)concat->params)->axis;
   const uint32_t block = ckpt_dtype_get((ckpt_dtype)node->dtype)->block_elements;
-  bool fits = true;
-  for (uint32_t i = 0; fits && along + 1 == concat->rank && block != 1 && i < concat->n_args; i++)
-    fits = concat->args[i]->shape[along] % block == 0;
-  return fits;
+  if (along + 1 != concat->rank) return true;
+  for (uint32_t i = 0; i < concat->n_args; i++)
+    if (concat->args[i]->shape[along] % block != 0) return false;
+  return true;
 }
 
 ckpt_status ckpt_lower(ckpt_expr **out, ckpt_arena *arena, ckpt_expr *in, ckpt_error *err) {

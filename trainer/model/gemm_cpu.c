@@ -145,12 +145,9 @@ static size_t stored_bytes(const ckpt_gemm *g) {
   return panel_bytes(g->n, TILE_COLUMNS, g->k, sizeof(float)) + row_bytes(g->is_b_turned ? TURNED * g->k : g->k);
 }
 
-/* A panel of a that is packed; of b, whose tiles have at most so many columns. */
-static size_t packed_a(const ckpt_gemm *g, size_t element_bytes, bool is_spread) {
-  return panel_bytes(g->m, TILE_ROWS, g->k, element_bytes) + (is_spread ? g->k * CKPT_GEMM_SPREAD * element_bytes : 0);
-}
-static size_t packed_b(const ckpt_gemm *g, size_t most, size_t element_bytes, bool is_spread) {
-  return panel_bytes(g->n, most, g->k, element_bytes) + (is_spread ? g->k * CKPT_GEMM_SPREAD * element_bytes : 0);
+/* A panel that is packed, whose rows lie further apart where they are summed over. */
+static size_t packed_bytes(size_t rows, size_t most, size_t k, size_t element_bytes, bool is_spread) {
+  return panel_bytes(rows, most, k, element_bytes) + (is_spread ? k * CKPT_GEMM_SPREAD * element_bytes : 0);
 }
 
 static size_t bytes_of(const ckpt_tape_kernels *kernels, const ckpt_gemm *g, bool b_may_be_less, size_t *panels) {
@@ -161,8 +158,8 @@ static size_t bytes_of(const ckpt_tape_kernels *kernels, const ckpt_gemm *g, boo
   const bool spreads_b = ckpt_gemm_spreads_b(g, slow) || ckpt_gemm_spreads_b(&rounded, slow);
   if (!g->is_bf16) {
     *panels = stored_bytes(g);
-    if (spreads_a) *panels += packed_a(g, sizeof(float), true);
-    if (spreads_b) *panels += packed_b(g, TILE_COLUMNS, sizeof(float), true);
+    if (spreads_a) *panels += packed_bytes(g->m, TILE_ROWS, g->k, sizeof(float), true);
+    if (spreads_b) *panels += packed_bytes(g->n, TILE_COLUMNS, g->k, sizeof(float), true);
     if (spreads_a || spreads_b) *panels += row_bytes(g->k);
     return 0;
   }
@@ -173,8 +170,8 @@ static size_t bytes_of(const ckpt_tape_kernels *kernels, const ckpt_gemm *g, boo
   const bool rounds_b = !g->is_b_rounded && (b_may_be_less || n_b <= MAX_ROUNDED);
   const size_t element_bytes = is_native ? sizeof(uint16_t) : sizeof(float);
   const size_t most = b_may_be_less ? TILE_COLUMNS : most_columns(kernels, g);
-  *panels = packs_a || spreads_a ? packed_a(g, element_bytes, spreads_a) : 0;
-  if (packs_b || spreads_b) *panels += packed_b(g, most, element_bytes, spreads_b);
+  *panels = packs_a || spreads_a ? packed_bytes(g->m, TILE_ROWS, g->k, element_bytes, spreads_a) : 0;
+  if (packs_b || spreads_b) *panels += packed_bytes(g->n, most, g->k, element_bytes, spreads_b);
   if (*panels != 0) *panels += row_bytes(g->k);
   if (is_native) return 0;
   const size_t shared_a = a_is_ready ? 0 : round_up(least(n_a, MAX_ROUNDED), 16);

@@ -82,7 +82,7 @@ void check_trace(const std::string &path, const ckpt_plan *plan) {
 
 TEST(Property, RunEqualsTheOracleForAnyMemoryThreadsAndTiles) {
   std::string trace = testing::TempDir() + "/ckpt-trace-" + std::to_string(getpid());
-  uint64_t n_blocks = 0;
+  uint64_t n_blocks = 0, n_refused = 0;
   for (uint64_t seed = first_seed(); seed < first_seed() + n_cases(40); seed++) {
     SCOPED_TRACE("seed " + std::to_string(seed) + " (CKPT_TEST_SEED)");
     Case c(seed);
@@ -96,7 +96,8 @@ TEST(Property, RunEqualsTheOracleForAnyMemoryThreadsAndTiles) {
       ckpt_error err = {};
       uint64_t peak = 0;
       ckpt_status status = ckpt_plan_check(c.plan(), &options, &peak, nullptr, &err);
-      if (status == CKPT_ELIMIT) { /* there are plans that need more */
+      if (status == CKPT_ELIMIT) { /* few plans need more */
+        n_refused++;
         options.memory = UINT64_C(200) << 20;
         ASSERT_NO_FATAL_FAILURE(c.build(seed));
         status = ckpt_plan_check(c.plan(), &options, &peak, nullptr, &err);
@@ -119,6 +120,7 @@ TEST(Property, RunEqualsTheOracleForAnyMemoryThreadsAndTiles) {
     n_blocks += c.n_blocks();
   }
   EXPECT_GT(n_blocks, 0u);
+  EXPECT_LE(n_refused, n_cases(40) / 100);
   unlink(trace.c_str());
 }
 

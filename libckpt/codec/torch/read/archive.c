@@ -49,7 +49,7 @@ static ckpt_extent extent_of(const archive *a, const ckpt_zip_entry *entry) {
   return extent;
 }
 
-/* The sum that a record's bytes have is the one that the archive has of it, or they may differ. */
+/* Compares the sum of a record's bytes with the archive's; another one is refused, unless the source allows it. */
 static ckpt_status compare(archive *a, const ckpt_zip_entry *entry, uint32_t sum, ckpt_error *err) {
   if (entry->crc32 == 0 || sum == entry->crc32) return CKPT_OK; /* 0: none is carried */
   return ckpt_source_refuse_record(a->source, a->file, NULL, entry->name, sum, entry->crc32, entry->n_bytes, err);
