@@ -90,6 +90,10 @@ Floats EmbeddingAndBias(Machine &m, size_t rows, size_t width, bool has_position
   e.out = m.Put(Normal(n, 6)), e.table = gradient;
   m.Run(CKPT_KERNEL_embedding_backward, &e, width);
   m.Get(out, gradient, vocabulary * width);
+  e.has_padding = true, e.padding = 2;
+  m.Run(CKPT_KERNEL_embedding_backward, &e, width);
+  m.Get(out, gradient, vocabulary * width);
+  e.has_padding = false;
   float *places = m.Zeros(std::max(rows, (size_t)4) * width);
   e.ids = nullptr, e.table = places;
   m.Run(CKPT_KERNEL_embedding_backward, &e, width);

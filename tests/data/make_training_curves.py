@@ -4,6 +4,7 @@
     make_training_curves.py         writes tests/data/training/{gpt2,llama,mistral,qwen2}/, rows.jsonl and curves.json
     make_training_curves.py bf16           adds the curves of bf16 anew, from the folders as they are
     make_training_curves.py --smoothed     smoothed.json alone: label_smoothing_factor
+    make_training_curves.py --padding      padding.json alone: rows that hold the config's pad_token_id
 
 Rows come in the order of the file (train_sampling_strategy sequential); batches of 2, accumulated twice, the last ones of
 an epoch uneven. GPT-2's loss type is given, since the Trainer otherwise counts its targets wrongly. Made with torch 2.15
@@ -111,9 +112,27 @@ def smoothed():
     shutil.rmtree(out)
 
 
+def padding():
+    """The folders as they are, with a pad_token_id that their rows hold: counted from the end, and of a tied table."""
+    ARGUMENTS.update(max_steps=12)
+    curves = {}
+    for name, pad in (("llama", 39 - VOCABULARY), ("qwen2", 39)):
+        set_seed(11)
+        model = AutoModelForCausalLM.from_pretrained(os.path.join(HERE, name), dtype=torch.float32, pad_token_id=pad,
+                                                     attn_implementation="eager")
+        assert model.model.embed_tokens.padding_idx == 39
+        curves[name] = dict(run(model, rows()), pad_token_id=pad)
+    with open(os.path.join(HERE, "padding.json"), "w", encoding="utf-8") as file:
+        json.dump({"arguments": ARGUMENTS, "curves": curves}, file, indent=0)
+        file.write("\n")
+
+
 def main():
     if sys.argv[1:] == ["--smoothed"]:
         smoothed()
+        return
+    if sys.argv[1:] == ["--padding"]:
+        padding()
         return
     os.makedirs(HERE, exist_ok=True)
     data = rows()

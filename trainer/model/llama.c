@@ -281,15 +281,19 @@ static ckpt_status layer_of(llama *l, int32_t layer, uint32_t *x, uint32_t *resi
   return feed_forward(l, layer, after, x, err);
 }
 
+/* pad_token_id is padding_idx of torch's Embedding, which counts a negative one from the end. */
 static ckpt_status embed(llama *l, uint32_t *x, ckpt_error *err) {
   ckpt_model *m = l->model;
+  const int64_t n_rows = (int64_t)m->vocabulary, padding = m->padding_id < 0 ? n_rows + m->padding_id : m->padding_id;
+  const bool has_padding = padding >= 0 && padding < n_rows;
   ckpt_tape_entry entry = {.op = CKPT_OP_embedding,
                            .n_in = 2,
                            .n_parameters = 1,
-                           .in = {m->tape.inputs[CKPT_INPUT_IDS], m->tape.inputs[CKPT_INPUT_POSITIONS]}};
+                           .in = {m->tape.inputs[CKPT_INPUT_IDS], m->tape.inputs[CKPT_INPUT_POSITIONS]},
+                           .attributes = {.has_padding = has_padding, .padding = has_padding ? (uint32_t)padding : 0}};
   CKPT_TRY(ckpt_model_add(m, "model.embed_tokens.weight", -1, 2, (uint64_t[]){m->vocabulary, l->width},
                           CKPT_INIT_NORMAL, l->std, &entry.parameters[0], err));
-  if (m->padding_id >= 0 && (uint64_t)m->padding_id < m->vocabulary) m->parameters[0].zero_row = m->padding_id;
+  if (has_padding) m->parameters[0].zero_row = padding;
   CKPT_TRY(ckpt_tape_record(&m->tape, &entry, err));
   *x = entry.out[0];
   ckpt_tape_entry table = {.op = CKPT_OP_rope_table,

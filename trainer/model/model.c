@@ -127,7 +127,7 @@ static ckpt_status find_family(const ckpt_family **out, ckpt_model *model, const
   model->family = (*out)->name;
   model->architecture = ckpt_arena_copy(&model->arena, name);
   CKPT_TRY_ALLOC(model->architecture, err);
-  if (!ckpt_config_int(config, "pad_token_id", &model->padding_id)) model->padding_id = -1;
+  if (!ckpt_config_int(config, "pad_token_id", &model->padding_id)) model->padding_id = INT64_MIN;
   return is_one_of((*out)->classifiers, name) ? find_labels(model, config, may_have_labels, err) : CKPT_OK;
 }
 

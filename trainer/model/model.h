@@ -49,7 +49,7 @@ typedef struct ckpt_model {
   uint64_t n_elements; /* of all parameters */
   uint64_t vocabulary, width, n_layers;
   uint64_t n_labels;       /* that the head gives each token; 0: it gives the vocabulary */
-  int64_t padding_id;      /* of the config; negative: none */
+  int64_t padding_id;      /* of the config; INT64_MIN: none */
   uint64_t max_positions;  /* positions that the model has; longer batches are ELIMIT */
   bool has_position_table; /* positions past it have no embedding (GPT-2); rope has one for any */
   double init_std;         /* config's initializer_range */

@@ -79,8 +79,10 @@ typedef struct ckpt_tape_attributes {
   uint64_t window;     /* attention: keys at most window - 1 positions back; 0: all */
   double scale;        /* attention: of the scores; lora: of its part */
   uint32_t columns[3]; /* attention: first column of q, k, v in their values */
-  double dropout;      /* dropout, attention: the rate while training */
-  uint32_t site;       /* the first of its counters' sites: recording gives it */
+  bool has_padding;    /* embedding: the row `padding` gets no gradient, and zeros to begin with */
+  uint32_t padding;
+  double dropout; /* dropout, attention: the rate while training */
+  uint32_t site;  /* the first of its counters' sites: recording gives it */
   ckpt_rope rope;
   /* of the sharding pass: */
   bool skips_bias; /* linear, lora: another rank of a sum adds it */

@@ -22,6 +22,7 @@ static __device__ inline unsigned tokens_of(const ckpt_embedding_args *a, uint32
 static __global__ void embedding_backward(ckpt_embedding_args a, size_t n) {
   for (size_t token = blockIdx.x; token < n; token += gridDim.x) {
     const uint32_t own = (uint32_t)token, end = (uint32_t)n, row = table_row(&a, own);
+    if (a.ids != NULL && a.has_padding && row == (uint32_t)a.padding) continue;
     unsigned found = 0;
     for (uint32_t t = 0; t < own && found == 0; t += 32) found = tokens_of(&a, row, t, own);
     if (found != 0) continue;

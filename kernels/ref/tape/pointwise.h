@@ -34,6 +34,7 @@ static void embedding(const void *args, size_t begin, size_t end) {
 static void embedding_backward(const void *args, size_t begin, size_t end) {
   const ckpt_embedding_args *a = args;
   for (size_t t = 0; t < a->n_tokens; t++) {
+    if (a->ids != NULL && a->has_padding && a->ids[t] == a->padding) continue;
     size_t row = a->ids != NULL ? (size_t)a->ids[t] : position_of(a->positions, t, a->length);
     real *restrict to = (real *)a->table + row * a->n_columns;
     const real *restrict from = (const real *)a->out + t * a->n_columns;

@@ -104,13 +104,16 @@ typedef struct ckpt_dropout_args {
 } ckpt_dropout_args;
 
 /* embedding, over tokens: out[t] = table[ids[t]] (+ position_table[position of t]).
- * embedding_backward, over columns: table[ids[t]] += out[t], in order of t. With ids NULL the row is t % length. */
+ * embedding_backward, over columns: table[ids[t]] += out[t], in order of t. With ids NULL the row is the position of t.
+ * The row `padding`, where there is one, gets nothing (padding_idx of torch's Embedding). */
 typedef struct ckpt_embedding_args {
   void *out; /* n_tokens x n_columns; backward: its gradient, read */
   void *table;
   const void *position_table; /* or NULL; forward only */
   const int32_t *ids, *positions;
   size_t n_tokens, n_columns, length;
+  bool has_padding;
+  int32_t padding; /* backward only */
 } ckpt_embedding_args;
 
 /* rmsnorm, layernorm, over tokens: sum = x (+ residual); y = norm(sum) * weight (+ bias). inverse (and mean, of

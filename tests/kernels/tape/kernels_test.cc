@@ -143,7 +143,8 @@ TEST(TapeKernels, EmbeddingBiasRopeAndLoss) {
     targets[3] = -100;
     if (width == 300) logits[5] = NAN;
     ExpectLevelsEqualReference("rows", [&](const Launch &run) {
-      Floats out(rows * width), d_table = table, biased = d, d_bias = Floats(d.begin(), d.begin() + (long)width);
+      Floats out(rows * width), d_table = table, d_others = table, biased = d,
+                                d_bias = Floats(d.begin(), d.begin() + (long)width);
       Floats rope(rows * 2 * half), turned(heads.size()), back = heads, kept = logits, gradient = logits;
       Floats p(rows), q(rows), at_targets(rows), smoothed = logits;
       ckpt_embedding_args e = {};
@@ -152,6 +153,10 @@ TEST(TapeKernels, EmbeddingBiasRopeAndLoss) {
       run(CKPT_KERNEL_embedding, &e, rows);
       e.out = d.data(), e.table = d_table.data();
       run(CKPT_KERNEL_embedding_backward, &e, width);
+      e.table = d_others.data(), e.has_padding = true, e.padding = ids[0];
+      run(CKPT_KERNEL_embedding_backward, &e, width);
+      for (size_t i = 0; i < vocabulary * width; i++)
+        EXPECT_EQ(d_others[i], (int32_t)(i / width) == ids[0] ? table[i] : d_table[i]) << i;
       ckpt_bias_args b = {biased.data(), table.data(), rows, width, width};
       run(CKPT_KERNEL_bias, &b, rows);
       b.bias = d_bias.data();
@@ -170,7 +175,7 @@ TEST(TapeKernels, EmbeddingBiasRopeAndLoss) {
       l = {smoothed.data(), at_targets.data(), targets.data(), width, 0.25, true, 0.1};
       run(CKPT_KERNEL_loss, &l, rows);
       EXPECT_TRUE(SameBits(kept, logits));
-      return Joined({out, d_table, biased, d_bias, rope, turned, back, p, q, gradient, at_targets, smoothed});
+      return Joined({out, d_table, d_others, biased, d_bias, rope, turned, back, p, q, gradient, at_targets, smoothed});
     });
   }
 }

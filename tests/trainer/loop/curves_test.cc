@@ -74,6 +74,18 @@ TEST_F(Train, FollowsTheTrainerInBf16) {
   json_decref(golden);
 }
 
+// The first twelve steps of a curve.
+void ExpectCurve(const std::vector<training::Row> &rows, const json_t *curve, const std::string &out) {
+  ASSERT_EQ(rows.size(), 12u);
+  for (size_t i = 0; i < rows.size(); i++) {
+    const json_t *step = json_array_get(json_object_get(curve, "steps"), i);
+    const double loss = json_number_value(json_object_get(step, "loss"));
+    const double norm = json_number_value(json_object_get(step, "grad_norm"));
+    EXPECT_NEAR(rows[i].loss, loss, 1e-6 * loss) << out << " " << i;
+    EXPECT_NEAR(rows[i].norm, norm, 1e-5 * norm) << out << " " << i;
+  }
+}
+
 // Labels are smoothed as transformers does it, on any ranks, and in evaluations.
 TEST_F(Train, SmoothsLabelsAsTheTrainer) {
   json_t *golden = json_load_file((data_folder + "smoothed.json").c_str(), 0, nullptr);
@@ -90,18 +102,33 @@ TEST_F(Train, SmoothsLabelsAsTheTrainer) {
           family);
       ASSERT_EQ(done.code, 0) << done.text;
       const json_t *curve = json_object_get(json_object_get(golden, "curves"), family.c_str());
-      const auto rows = log(out);
-      ASSERT_EQ(rows.size(), 12u);
-      for (size_t i = 0; i < rows.size(); i++) {
-        const json_t *step = json_array_get(json_object_get(curve, "steps"), i);
-        const double loss = json_number_value(json_object_get(step, "loss"));
-        const double norm = json_number_value(json_object_get(step, "grad_norm"));
-        EXPECT_NEAR(rows[i].loss, loss, 1e-6 * loss) << out << " " << i;
-        EXPECT_NEAR(rows[i].norm, norm, 1e-5 * norm) << out << " " << i;
-      }
+      ExpectCurve(log(out), curve, out);
       const double wanted = json_number_value(json_object_get(curve, "eval_loss"));
       EXPECT_NEAR(log(out, "eval_loss").at(0).loss, wanted, 1e-5 * wanted) << out;
     }
+  json_decref(golden);
+}
+
+// A token that is pad_token_id has an embedding, which is not trained by being looked up (padding_idx of torch).
+TEST_F(Train, LooksUpPaddingAsTheTrainer) {
+  json_t *golden = json_load_file((data_folder + "padding.json").c_str(), 0, nullptr);
+  ASSERT_NE(golden, nullptr);
+  const char *family;
+  json_t *curve;
+  json_object_foreach(json_object_get(golden, "curves"), family, curve) {
+    const std::string model = at(family) + "-padding", out = std::string(family) + "-out";
+    training::fs::copy(data_folder + family, model);
+    json_t *config = json_load_file((model + "/config.json").c_str(), 0, nullptr);
+    json_object_set(config, "pad_token_id", json_object_get(curve, "pad_token_id"));
+    ASSERT_EQ(json_dump_file(config, (model + "/config.json").c_str(), 0), 0);
+    json_decref(config);
+    const Outcome done = run("--model " + model + " --data " + data_folder + "rows.jsonl -o " + at(out) +
+                             " --max_steps 12 --learning_rate 5e-3 --weight_decay 0.1 --lr_scheduler_type cosine "
+                             "--warmup_steps 4 --adam_beta2 0.95 --train_sampling_strategy sequential --quiet "
+                             "--save_strategy no --per_device_train_batch_size 2 --ranks 2 --stage 3");
+    ASSERT_EQ(done.code, 0) << done.text;
+    ExpectCurve(log(out), curve, out);
+  }
   json_decref(golden);
 }
 

@@ -26,6 +26,10 @@ namespace fs = std::filesystem;
 
 inline const std::string data_folder = std::string(CKPT_TESTS_DIR) + "/data/training/";
 
+struct Row { /* of log.jsonl */
+  double loss, norm, rate, epoch;
+};
+
 struct Outcome {
   int code;
   std::string text; /* of stderr */
@@ -58,9 +62,6 @@ class Train : public testing::Test {
                " --threads 1 --learning_rate 5e-3 " + words);
   }
 
-  struct Row {
-    double loss, norm, rate, epoch;
-  };
   std::vector<Row> log(const std::string &out, const char *key = "loss") {
     std::vector<Row> rows;
     std::ifstream file(at(out) + "/log.jsonl");

@@ -1,7 +1,7 @@
 /* pointwise.c - embedding, dropout, silu_mul and gelu.
  *
- * embedding: in ids, positions; parameters table [, table of positions]; out hidden. silu_mul: in gate, up. gelu: in x;
- * by tanh, or by erf (is_exact). */
+ * embedding: in ids, positions; parameters table [, table of positions]; out hidden; has_padding. silu_mul: in gate,
+ * up. gelu: in x; by tanh, or by erf (is_exact). */
 #include "libckpt/base/backend.h"
 #include "libckpt/base/dtype.h"
 #include "libckpt/base/error.h"
@@ -50,7 +50,9 @@ static ckpt_embedding_args embedding_args(const ckpt_tape_call *call) {
                                .positions = call->in[1],
                                .n_tokens = call->n_tokens,
                                .n_columns = width_of(call->tape, call->entry),
-                               .length = call->batch->length};
+                               .length = call->batch->length,
+                               .has_padding = call->entry->attributes.has_padding,
+                               .padding = (int32_t)call->entry->attributes.padding};
 }
 
 /* Rows of a table as it is stored, for tokens [begin, end): in f32 they are the table that the kernel reads. */
