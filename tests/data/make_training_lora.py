@@ -31,6 +31,8 @@ CASES = {
     "bias-qwen2": ("qwen2", dict(r=2, lora_alpha=4, target_modules=["q_proj", "v_proj"], bias="lora_only")),
     "bias-dora": ("qwen2", dict(r=2, lora_alpha=4, target_modules=["v_proj"], use_dora=True, bias="all",
                                 modules_to_save=["norm"])),
+    "layers": ("llama", dict(r=2, lora_alpha=4, target_modules=["q_proj", "up_proj", "model.layers.0.mlp.down_proj"],
+                             layers_to_transform=[1], layers_pattern="layers")),
     # models that tie head and embedding, of which one is trained, or both, each apart from the other
     "tied-both": ("qwen2", dict(r=2, lora_alpha=4, target_modules=["q_proj"], modules_to_save=["embed_tokens", "lm_head"])),
     "tied-embedding": ("gpt2", dict(r=2, lora_alpha=4, target_modules=["c_attn"], fan_in_fan_out=True,

@@ -77,12 +77,25 @@ static ckpt_status check_keys(json_t *config, const json_t *known, const char *p
   return CKPT_OK;
 }
 
+/* layers_to_transform is a layer or a list of them, and goes with names as target_modules, as PEFT has it. */
+static ckpt_status check_layers(const json_t *config, const char *path, ckpt_error *err) {
+  const json_t *layers = json_object_get(config, "layers_to_transform");
+  bool is_fit = json_is_null(layers) || json_is_integer(layers) || json_is_array(layers);
+  for (size_t i = 0; i < json_array_size(layers); i++) is_fit = is_fit && json_is_integer(json_array_get(layers, i));
+  if (!is_fit) return wrong(path, "layers_to_transform", layers, "it has to be a number or a list of numbers", err);
+  if (!json_is_null(layers) && json_is_string(json_object_get(config, "target_modules")))
+    return wrong(path, "layers_to_transform", layers, "target_modules has to be a list beside it", err);
+  if (json_is_null(layers) && !is_plain(json_object_get(config, "layers_pattern")))
+    return wrong(path, "layers_pattern", json_object_get(config, "layers_pattern"), "layers_to_transform is not given",
+                 err);
+  return CKPT_OK;
+}
+
 /* What would be trained otherwise than it is here. */
 static ckpt_status refuse(const json_t *config, const char *path, ckpt_error *err) {
   static const char *const absent[] = {"use_qalora",
                                        "lora_bias",
                                        "ensure_weight_tying",
-                                       "layers_to_transform",
                                        "layer_replication",
                                        "target_parameters",
                                        "trainable_token_indices",
@@ -107,7 +120,7 @@ static ckpt_status refuse(const json_t *config, const char *path, ckpt_error *er
     return wrong(path, "task_type", task, "it has to be CAUSAL_LM", err);
   if (!json_is_boolean(init) && (!json_is_string(init) || strcmp(json_string_value(init), "gaussian") != 0))
     return wrong(path, "init_lora_weights", init, "it has to be true, false or gaussian", err);
-  return CKPT_OK;
+  return check_layers(config, path, err);
 }
 
 /* ---- modules ----------------------------------------------------------------------------------------------------- */

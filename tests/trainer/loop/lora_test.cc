@@ -27,6 +27,10 @@ TEST_F(Lora, KeysThatPeftDoesNotKnowAreRefused) {
       {R"({"target_modules": 3})", "target_modules 3"},
       {R"({"task_type": "SEQ_CLS"})", "task_type \"SEQ_CLS\": it has to be CAUSAL_LM"},
       {R"({"ensure_weight_tying": true})", "ensure_weight_tying true: it is not there yet"},
+      {R"({"layers_to_transform": ["1"]})", "layers_to_transform [\"1\"]: it has to be a number or a list of numbers"},
+      {R"({"layers_to_transform": 1, "target_modules": "all-linear"})", "target_modules has to be a list beside it"},
+      {R"({"layers_to_transform": 7})", "target_modules [\"q_proj\",\"v_proj\"]: no linear layer"},
+      {R"({"layers_pattern": "layers"})", "layers_pattern \"layers\": layers_to_transform is not given"},
       {R"({"modules_to_save": ["nope"]})", "modules_to_save [\"nope\"]: the model has no such module"},
       {R"({"target_modules": ["q_proj", "embed_tokens"]})", "adapters of embeddings are not trained"},
       {R"+({"target_modules": ".*(q_proj|embed_tokens)"})+", "adapters of embeddings are not trained"}};

@@ -514,7 +514,7 @@ TEST_F(Train, FollowsTheTrainerWithPeft) {
            i++)
         ASSERT_NEAR(values[i], all.at(key)[i], 1e-5) << key;
   }
-  EXPECT_EQ(n_cases, 12u);
+  EXPECT_EQ(n_cases, 13u);
   json_decref(golden);
 }
 
