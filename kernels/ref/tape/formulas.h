@@ -72,7 +72,7 @@ static inline CKPT_DEVICE real real_power_of_2(real_bits n) {
 /* x, or 0 where it is subnormal. */
 static inline CKPT_DEVICE real real_unless_subnormal(real x) {
   const real least_normal = real_power_of_2(1 - REAL_BIAS);
-  return (x > -least_normal) & (x < least_normal) ? 0 : x;
+  return ((x > -least_normal) & (x < least_normal)) ? 0 : x;
 }
 
 /* e^x within 2 units of the last place; subnormal results, 0, infinity and NaN as they should be. A result of 0 is
