@@ -39,6 +39,8 @@ FIXED = [b"", b" ", b"  ", b"\n", b"\n\n\n", b"\t\t x", b"a", b"Hello, world!", 
          "\u2581under \u2581\u2581 score".encode(), b"<0x41> <0x0A>", "Ġ Ċ ÄĢ".encode(), b"  leading and trailing  ",
          "\ufeffbom".encode(), "\u0130stanbul \u0131 ß ẞ".encode(), b"CamelCaseWord HTTPServer aB Ab AB", b"!!!???...\n\n/\n/"]
 
+SPACES = [b"     ", b"a      b", b"<mask>  tool", b"<mask> tool tool", b"x <mask>    <mask>", b"thoe tohe tooohe"]
+
 
 def texts():
     rng = random.Random(7)
@@ -161,6 +163,23 @@ def behaviors():
         pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]))
 
 
+def gaps():
+    """No unk_token and no bytes: what has no token is left out, and what lies around it merges. Added tokens take spaces
+    that others have begun with."""
+    state = json.loads(llama2(byte_fallback=False).to_str())
+    state["model"]["unk_token"] = None
+    state["model"]["vocab"] = {t: i for i, t in enumerate(t for t in state["model"]["vocab"] if t != "o")}
+    state["added_tokens"] = state["added_tokens"][:3]
+    state["model"]["merges"] = [pair for pair in state["model"]["merges"] if "o" not in pair]
+    state["normalizer"] = None
+    inner = Tokenizer.from_str(json.dumps(state))
+    inner.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always", split=False)
+    inner.decoder = decoders.Metaspace(prepend_scheme="always", split=False)
+    inner.add_tokens([AddedToken("  ", normalized=False, lstrip=True, rstrip=True), AddedToken(" tool", normalized=False),
+                      AddedToken("<mask>", normalized=False, rstrip=True)])
+    return inner
+
+
 def decoded(inner, ids, skip):
     return inner.decode(ids, skip_special_tokens=skip).encode().hex()
 
@@ -177,13 +196,13 @@ def row(name, inner, data):
         width.append(width[-1] + len(char.encode()))
     offsets = [[width[a], width[b]] for a, b in plain.offsets]
     whole = all(a[1] <= b[0] for a, b in zip(offsets, offsets[1:])) and text.encode() == data and inner.normalizer is None
-    whole = whole and name != "partial"  # its offsets forget the bytes that were left out
+    whole = whole and name not in ("partial", "gaps")  # its offsets forget the bytes that were left out
     return {"tokenizer": name, "text": data.hex(), "ids": ids, "plain": plain.ids, "closed": closed,
             "offsets": offsets if whole else None, "decoded": decoded(inner, ids, False),
             "skipped": decoded(inner, ids, True)}
 
 
-kinds = [gpt2, gpt2_prefix, llama3, qwen2, gpt4o, smollm, partial, llama2, llama2_first, llama2_unknown, behaviors]
+kinds = [gpt2, gpt2_prefix, llama3, qwen2, gpt4o, smollm, partial, llama2, llama2_first, llama2_unknown, behaviors, gaps]
 shutil.rmtree(out, ignore_errors=True)
 os.makedirs(out)
 with open(os.path.join(out, "golden.jsonl"), "w", encoding="utf-8") as golden:
@@ -196,7 +215,7 @@ with open(os.path.join(out, "golden.jsonl"), "w", encoding="utf-8") as golden:
                 state["model"]["merges"] = [" ".join(pair) for pair in state["model"]["merges"]]
             json.dump(state, file, ensure_ascii=name == "qwen2", separators=(",", ":"))
         inner = Tokenizer.from_file(os.path.join(out, name, "tokenizer.json"))
-        for data in [*FIXED, *texts()]:
+        for data in [*FIXED, *texts(), *(SPACES if name == "gaps" else [])]:
             golden.write(json.dumps(row(name, inner, data), separators=(",", ":")) + "\n")
         if name == "gpt2":
             os.makedirs(os.path.join(out, "gpt2-slow"))

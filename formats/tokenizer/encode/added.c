@@ -141,8 +141,8 @@ bool ckpt_added_next(const ckpt_text_encoder *encoder, const ckpt_trie *trie, co
       if (!ckpt_is_space(ckpt_utf8_at(run->bytes + out->end, &n))) break;
       out->end += n;
     }
-    if (out->end > *from) *from = out->end;
-    if (out->begin < after) out->begin = after;
+    if (added->strips_left && out->begin < after) out->begin = after; /* spaces that the one before has taken */
+    if (out->end < out->begin) out->end = out->begin;
     return true;
   }
   return false;

@@ -27,33 +27,32 @@ static inline const ckpt_merge_slot *merge_of(const ckpt_text_encoder *encoder, 
 
 /* ---- symbols of a piece ---------------------------------------------------------------------------------------- */
 
-static ckpt_status push(ckpt_encode_room *room, uint32_t id, uint32_t n_bytes, ckpt_error *err) {
+static ckpt_status push(ckpt_encode_room *room, uint32_t id, size_t begin, size_t n_bytes, ckpt_error *err) {
   CKPT_TRY(ckpt_grow(&room->symbols, room->n_symbols, &room->symbol_capacity, sizeof *room->symbols, err));
   const int32_t at = (int32_t)room->n_symbols++;
-  room->symbols[at] = (ckpt_symbol){id, n_bytes, at - 1, at + 1};
+  room->symbols[at] = (ckpt_symbol){id, (uint32_t)begin, (uint32_t)n_bytes, at - 1, at + 1};
   return CKPT_OK;
 }
 
-/* The bytes of a character that is no token: their tokens, or the unknown token, which takes in its neighbours. */
-static ckpt_status push_unknown(const ckpt_text_encoder *encoder, ckpt_encode_room *room, const uint8_t *bytes,
-                                size_t n, bool *is_unknown, ckpt_error *err) {
+/* The bytes of a character that is no token: their tokens, or the unknown token, which takes in its neighbours. Without
+ * one it is left out, as `tokenizers` does: its neighbours may merge. */
+static ckpt_status push_unknown(const ckpt_text_encoder *encoder, ckpt_encode_room *room, const uint8_t *text,
+                                size_t at, size_t n, bool *is_unknown, ckpt_error *err) {
   const ckpt_tokenizer *tokenizer = encoder->tokenizer;
   bool has_bytes = tokenizer->has_byte_fallback;
-  for (size_t i = 0; i < n; i++) has_bytes = has_bytes && encoder->bytes[bytes[i]] != CKPT_TOKEN_NONE;
+  for (size_t i = at; i < at + n; i++) has_bytes = has_bytes && encoder->bytes[text[i]] != CKPT_TOKEN_NONE;
   if (has_bytes) {
-    for (size_t i = 0; i < n; i++) CKPT_TRY(push(room, encoder->bytes[bytes[i]], 1, err));
+    for (size_t i = at; i < at + n; i++) CKPT_TRY(push(room, encoder->bytes[text[i]], i, 1, err));
     *is_unknown = false;
     return CKPT_OK;
   }
-  if (tokenizer->unknown == CKPT_TOKEN_NONE) { /* left out, as `tokenizers` does; its bytes stay in no span */
-    return push(room, CKPT_TOKEN_NONE, (uint32_t)n, err);
-  }
+  if (tokenizer->unknown == CKPT_TOKEN_NONE) return CKPT_OK;
   if (*is_unknown && tokenizer->fuses_unknown) {
     room->symbols[room->n_symbols - 1].n_bytes += (uint32_t)n;
     return CKPT_OK;
   }
   *is_unknown = true;
-  return push(room, tokenizer->unknown, (uint32_t)n, err);
+  return push(room, tokenizer->unknown, at, n, err);
 }
 
 static ckpt_status begin_symbols(const ckpt_text_encoder *encoder, ckpt_encode_room *room, const ckpt_run *run,
@@ -70,10 +69,10 @@ static ckpt_status begin_symbols(const ckpt_text_encoder *encoder, ckpt_encode_r
       id = ckpt_spellings_find(&encoder->words, (const char *)run->bytes + at, n);
     }
     if (id == CKPT_TOKEN_NONE) {
-      CKPT_TRY(push_unknown(encoder, room, run->bytes + at, n, &is_unknown, err));
+      CKPT_TRY(push_unknown(encoder, room, run->bytes, at, n, &is_unknown, err));
     } else {
       is_unknown = false;
-      CKPT_TRY(push(room, id, (uint32_t)n, err));
+      CKPT_TRY(push(room, id, at, n, err));
     }
   }
   if (room->n_symbols != 0) room->symbols[room->n_symbols - 1].next = -1;
@@ -86,7 +85,7 @@ static ckpt_status begin_symbols(const ckpt_text_encoder *encoder, ckpt_encode_r
 static void merge_at(ckpt_encode_room *room, uint32_t at, uint32_t result) {
   ckpt_symbol *left = &room->symbols[at], *right = &room->symbols[left->next];
   left->id = result;
-  left->n_bytes += right->n_bytes;
+  left->n_bytes = right->begin + right->n_bytes - left->begin;
   left->next = right->next;
   right->n_bytes = 0;
   if (left->next >= 0) room->symbols[left->next].previous = (int32_t)at;
@@ -162,7 +161,6 @@ static ckpt_status merge_long(const ckpt_text_encoder *encoder, ckpt_encode_room
 
 static ckpt_status put(ckpt_encoding *encoding, const ckpt_run *run, uint32_t id, size_t at, size_t n,
                        ckpt_error *err) {
-  if (id == CKPT_TOKEN_NONE) return CKPT_OK;
   return ckpt_encoding_put(encoding, id, ckpt_run_begin(run, at), ckpt_run_end(run, at + n - 1), err);
 }
 
@@ -178,22 +176,22 @@ static ckpt_status put_word(ckpt_encoding *encoding, const ckpt_run *run, const 
   return CKPT_OK;
 }
 
-/* Puts the symbols, and keeps them as a word where it has room for them. */
+/* Puts the symbols, and keeps them as a word where it has room for them and no byte is left out. */
 static ckpt_status put_symbols(ckpt_encoding *encoding, const ckpt_run *run, ckpt_word *word, ckpt_error *err) {
   const ckpt_encode_room *room = encoding->room;
   uint32_t n = 0;
   size_t at = 0;
   if (word != NULL) word->n_bytes = 0;
-  for (int32_t i = room->n_symbols == 0 ? -1 : 0; i >= 0; i = room->symbols[i].next, n++) {
+  for (int32_t i = 0; i >= 0; i = room->symbols[i].next, n++) {
     const ckpt_symbol *symbol = &room->symbols[i];
     if (word != NULL && n < CKPT_WORD_IDS) {
       word->ids[n] = symbol->id;
       word->lengths[n] = (uint8_t)symbol->n_bytes; /* of at most CKPT_WORD_BYTES */
     }
-    CKPT_TRY(put(encoding, run, symbol->id, at, symbol->n_bytes, err));
-    at += symbol->n_bytes;
+    CKPT_TRY(put(encoding, run, symbol->id, symbol->begin, symbol->n_bytes, err));
+    if (symbol->begin == at) at += symbol->n_bytes;
   }
-  if (word == NULL || n > CKPT_WORD_IDS) return CKPT_OK;
+  if (word == NULL || n > CKPT_WORD_IDS || at != run->n) return CKPT_OK;
   word->n_bytes = (uint8_t)run->n;
   word->n_ids = (uint8_t)n;
   memcpy(word->bytes, run->bytes, run->n);
@@ -213,6 +211,7 @@ static ckpt_status encode_word(const ckpt_text_encoder *encoder, ckpt_encoding *
     if (id != CKPT_TOKEN_NONE) return put(encoding, run, id, 0, run->n, err);
   }
   CKPT_TRY(begin_symbols(encoder, room, run, err));
+  if (room->n_symbols == 0) return CKPT_OK;
   if (room->n_symbols <= SHORT) {
     merge_short(encoder, room);
   } else {

@@ -116,9 +116,8 @@ static ckpt_status run_step(const ckpt_decode_step *step, const texts *from, tex
       case CKPT_DECODE_REPLACE: CKPT_TRY(replace(to, text, n, step->from, step->to, err)); break;
       case CKPT_DECODE_STRIP: CKPT_TRY(strip(to, text, n, step, err)); break;
       case CKPT_DECODE_METASPACE:
-        if (i == 0 && step->prefix != CKPT_PREFIX_NEVER && n >= 3 && memcmp(text, step->from, 3) == 0)
-          text += 3, n -= 3;
-        CKPT_TRY(replace(to, text, n, step->from, step->to, err));
+        /* the first token has no spaces at all */
+        CKPT_TRY(replace(to, text, n, step->from, i == 0 && step->prefix != CKPT_PREFIX_NEVER ? "" : step->to, err));
         break;
     }
     if (step->kind != CKPT_DECODE_FUSE) CKPT_TRY(end_text(to, err));

@@ -66,7 +66,7 @@ typedef struct ckpt_span {
 
 /* A part of a word while it is merged. */
 typedef struct ckpt_symbol {
-  uint32_t id, n_bytes; /* n_bytes 0: merged away */
+  uint32_t id, begin, n_bytes; /* of the word's bytes; n_bytes 0: merged away */
   int32_t previous, next;
 } ckpt_symbol;
 

@@ -52,7 +52,7 @@ TEST_P(TokenizerGolden, EqualsTheLibrary) {
 
 INSTANTIATE_TEST_SUITE_P(Kinds, TokenizerGolden,
                          testing::Values("gpt2", "gpt2-prefix", "gpt2-slow", "llama3", "qwen2", "gpt4o", "smollm",
-                                         "partial", "llama2", "llama2-first", "llama2-unknown", "behaviors"),
+                                         "partial", "llama2", "llama2-first", "llama2-unknown", "behaviors", "gaps"),
                          [](const auto &one) {
                            std::string name = one.param;
                            std::replace(name.begin(), name.end(), '-', '_');
