@@ -31,6 +31,8 @@ CASES = {
     "bias-qwen2": ("qwen2", dict(r=2, lora_alpha=4, target_modules=["q_proj", "v_proj"], bias="lora_only")),
     "bias-dora": ("qwen2", dict(r=2, lora_alpha=4, target_modules=["v_proj"], use_dora=True, bias="all",
                                 modules_to_save=["norm"])),
+    "bias-saved": ("gpt2", dict(r=2, lora_alpha=4, target_modules=["c_fc"], fan_in_fan_out=True, bias="all",
+                                modules_to_save=["ln_f"])),  # whose bias PEFT writes twice, and the model's beside it
     "layers": ("llama", dict(r=2, lora_alpha=4, target_modules=["q_proj", "up_proj", "model.layers.0.mlp.down_proj"],
                              layers_to_transform=[1], layers_pattern="layers")),
     # models that tie head and embedding, of which one is trained, or both, each apart from the other

@@ -70,17 +70,27 @@ void ckpt_lora_initialize(const ckpt_lora *l, float *flat, const float *base, ui
   }
 }
 
-/* Returns the parameter of the base that the tensor `base_model.model.MODULE.base_layer.REST` copies, or NULL. */
+/* A name without one of its components, ".base_layer." with both dots; false: it does not have it. */
+static bool without(char out[512], const char *name, const char *component) {
+  const char *at = strstr(name, component);
+  return at != NULL && ckpt_c_snprintf(out, 512, "%.*s.%s", (int)(at - name), name, at + strlen(component)) < 512;
+}
+
+/* Returns the parameter of the base that a tensor copies, `base_model.model.MODULE.base_layer.REST` or, with bias
+ * "all",
+ * `...MODULE.original_module.REST`, or NULL. */
 static const ckpt_parameter *copied(const ckpt_lora *l, const char *name) {
-  static const char before[] = "base_model.model.", within[] = ".base_layer.";
-  const char *at = strstr(name, within);
+  static const char before[] = "base_model.model.";
   char plain[512];
-  if (at == NULL || strncmp(name, before, sizeof before - 1) != 0) return NULL;
-  const size_t n = (size_t)(at - name) - (sizeof before - 1);
-  if (ckpt_c_snprintf(plain, sizeof plain, "%.*s.%s", (int)n, name + sizeof before - 1, at + sizeof within - 1) >=
-      (int)sizeof plain)
-    return NULL;
-  return ckpt_model_find(l->base, plain);
+  if (!without(plain, name, ".base_layer.") && !without(plain, name, ".original_module.")) return NULL;
+  if (strncmp(plain, before, sizeof before - 1) != 0) return NULL;
+  return ckpt_model_find(l->base, plain + sizeof before - 1);
+}
+
+/* Whether a tensor is written a second time, as PEFT does with a bias of modules_to_save and bias "all". */
+static bool is_again(const ckpt_lora *l, const char *name) {
+  char plain[512];
+  return without(plain, name, ".modules_to_save.") && ckpt_model_find(&l->table, plain) != NULL;
 }
 
 static ckpt_status check_copy(bool *is_equal, const ckpt_index *index, const ckpt_tensor *tensor,
@@ -99,7 +109,7 @@ static ckpt_status check_copy(bool *is_equal, const ckpt_index *index, const ckp
 static ckpt_status check_others(const ckpt_lora *l, const ckpt_index *index, const float *base, ckpt_error *err) {
   for (size_t i = 0; i < ckpt_index_count(index); i++) {
     const ckpt_tensor *tensor = ckpt_index_at(index, i);
-    if (ckpt_model_find(&l->table, tensor->name) != NULL) continue;
+    if (ckpt_model_find(&l->table, tensor->name) != NULL || is_again(l, tensor->name)) continue;
     const ckpt_parameter *of = copied(l, tensor->name);
     bool is_equal;
     if (of == NULL)
