@@ -76,9 +76,8 @@ static bool without(char out[512], const char *name, const char *component) {
   return at != NULL && ckpt_c_snprintf(out, 512, "%.*s.%s", (int)(at - name), name, at + strlen(component)) < 512;
 }
 
-/* Returns the parameter of the base that a tensor copies, `base_model.model.MODULE.base_layer.REST` or, with bias
- * "all",
- * `...MODULE.original_module.REST`, or NULL. */
+/* Returns the parameter of the base that a tensor copies: `base_model.model.MODULE.base_layer.REST`, or with bias "all"
+ * `base_model.model.MODULE.original_module.REST`. NULL: it copies none. */
 static const ckpt_parameter *copied(const ckpt_lora *l, const char *name) {
   static const char before[] = "base_model.model.";
   char plain[512];
