@@ -91,6 +91,17 @@ static ckpt_status fail_json(json_error_t *error, ckpt_error *err) {
                    error->column);
 }
 
+json_t *ckpt_config_json(const char *text, size_t n_bytes, size_t flags, json_error_t *error) {
+  json_t *root = json_loadb(text, n_bytes, flags, error);
+  json_t *again = root == NULL ? NULL : json_loadb(text, n_bytes, flags, NULL);
+  const bool is_whole = root == NULL || (again != NULL && json_equal(root, again));
+  json_decref(again);
+  if (is_whole) return root;
+  json_decref(root);
+  errno = ENOMEM;
+  return NULL;
+}
+
 static ckpt_status parse(ckpt_config *config, const char *text, uint64_t n_bytes, ckpt_error *err) {
   if (n_bytes > CKPT_CONFIG_MAX_BYTES)
     return ckpt_fail(err, CKPT_ELIMIT, NULL, NULL, "%llu bytes of JSON (at most %llu are read)",
@@ -103,7 +114,7 @@ static ckpt_status parse(ckpt_config *config, const char *text, uint64_t n_bytes
   CKPT_TRY_GOTO(prepare(copy, err));
   json_error_t error;
   errno = 0;
-  config->root = json_loadb(copy, (size_t)n_bytes, JSON_REJECT_DUPLICATES, &error);
+  config->root = ckpt_config_json(copy, (size_t)n_bytes, JSON_REJECT_DUPLICATES, &error);
   if (config->root == NULL)
     status = fail_json(&error, err);
   else if (!json_is_object(config->root))
@@ -298,7 +309,7 @@ const char *ckpt_config_rope(const ckpt_config *config) {
 }
 
 ckpt_status ckpt_config_put(ckpt_config *config, const char *key, const char *json, ckpt_error *err) {
-  json_t *value = json_loads(json, JSON_DECODE_ANY, NULL);
+  json_t *value = ckpt_config_json(json, strlen(json), JSON_DECODE_ANY, NULL);
   const bool is_set = value != NULL && json_object_set_new(config->root, key, value) == 0;
   return is_set ? CKPT_OK : ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
 }

@@ -11,11 +11,17 @@
 #define CKPT_CONFIG_MAX_BYTES (UINT64_C(64) << 20)
 
 typedef struct ckpt_config ckpt_config;
+struct json_t; /* of jansson */
+struct json_error_t;
 
 /* Parses text[0, n_bytes), which must be one JSON object; `file` is for messages and may be NULL.
  * Fails with EFORMAT (line and column), ELIMIT, ENOMEM. Release with ckpt_config_free. */
 ckpt_status ckpt_config_parse(ckpt_config **out, const char *text, uint64_t n_bytes, const char *file, ckpt_error *err);
 void ckpt_config_free(ckpt_config *config); /* NULL is fine */
+
+/* JSON as json_loadb reads it, with its flags; NULL as there, with errno ENOMEM where memory ran out. It is read twice:
+ * jansson's scanner leaves out characters that it gets no memory for, and says nothing. */
+struct json_t *ckpt_config_json(const char *text, size_t n_bytes, size_t flags, struct json_error_t *error);
 
 /* The config.json among an index's side files, of which readers keep the text; *out is NULL where it is missing or
  * cannot be read, which others report. ENOMEM. */

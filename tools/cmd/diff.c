@@ -229,7 +229,7 @@ static void write_json(const ckpt_args *args, const ckpt_diff *diff, size_t n_di
 /* A config as JSON, without what a conversion rewrites; NULL: it is no JSON. */
 static json_t *config_of(const char *text, uint64_t n_bytes) {
   static const char *const rewritten[] = {"dtype", "torch_dtype", "transformers_version", "_name_or_path"};
-  json_t *config = json_loadb(text, (size_t)n_bytes, 0, NULL);
+  json_t *config = ckpt_config_json(text, (size_t)n_bytes, 0, NULL);
   for (size_t i = 0; i < sizeof rewritten / sizeof *rewritten && json_is_object(config); i++)
     json_object_del(config, rewritten[i]);
   return config;

@@ -1,6 +1,9 @@
 // Tests of config.json reading: what Python writes is read, what is malformed or too large is refused by place.
 #include <gtest/gtest.h>
+#include <jansson.h>
 
+#include <cerrno>
+#include <cstdlib>
 #include <string>
 
 extern "C" {
@@ -29,6 +32,35 @@ struct Config {
   ckpt_error err = {};
   ckpt_status status;
 };
+
+long n_allocations, failing;
+
+void *AllocateOrFail(size_t n) {
+  if (++n_allocations != failing) return malloc(n);
+  errno = ENOMEM;
+  return nullptr;
+}
+
+// jansson leaves out a character that it gets no memory for.
+TEST(Config, IsWholeOrOutOfMemory) {
+  json_set_alloc_funcs(AllocateOrFail, free);
+  bool is_hit = true;
+  for (failing = 1; is_hit; failing++) {
+    n_allocations = 0;
+    Config config(
+        R"({"architectures": ["LlamaForCausalLM"], "a_key_of_many_letters": "and a text of many more", "n": 7})");
+    is_hit = n_allocations >= failing;
+    if (config.status != CKPT_OK) {
+      EXPECT_EQ(config.status, CKPT_ENOMEM) << failing << " " << config.err.message;
+      continue;
+    }
+    EXPECT_EQ(config.Text("architectures.0"), "=LlamaForCausalLM") << failing;
+    EXPECT_EQ(config.Text("a_key_of_many_letters"), "=and a text of many more") << failing;
+    EXPECT_EQ(config.Int("n"), 7) << failing;
+  }
+  EXPECT_GT(failing, 20);
+  json_set_alloc_funcs(malloc, free);
+}
 
 TEST(Config, ReadsByDottedKey) {
   Config config(
