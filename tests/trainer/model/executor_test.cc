@@ -11,7 +11,8 @@ extern "C" {
 }
 
 // The most that products of bf16 have asked for since it was set to 0 (wrapped by the linker, tests/CMakeLists.txt).
-static size_t n_shared, n_panels;
+static size_t n_shared;
+static std::atomic<size_t> n_panels; /* threads ask for them */
 extern "C" void *__real_ckpt_device_cpu_shared(ckpt_device *device, size_t n_bytes);
 extern "C" void *__wrap_ckpt_device_cpu_shared(ckpt_device *device, size_t n_bytes); /* NOLINT: the linker's name */
 void *__wrap_ckpt_device_cpu_shared(ckpt_device *device, size_t n_bytes) {
@@ -21,7 +22,9 @@ void *__wrap_ckpt_device_cpu_shared(ckpt_device *device, size_t n_bytes) {
 extern "C" void *__real_ckpt_gemm_scratch(size_t n_bytes);
 extern "C" void *__wrap_ckpt_gemm_scratch(size_t n_bytes); /* NOLINT: as above */
 void *__wrap_ckpt_gemm_scratch(size_t n_bytes) {
-  n_panels = std::max(n_panels, n_bytes);
+  size_t most = n_panels;
+  while (most < n_bytes && !n_panels.compare_exchange_weak(most, n_bytes)) {
+  }
   return __real_ckpt_gemm_scratch(n_bytes);
 }
 
