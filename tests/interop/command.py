@@ -13,6 +13,7 @@ import tempfile
 import traceback
 
 CKPT = os.environ.get("CKPT", "ckpt")
+TRAIN = os.path.join(os.path.dirname(os.path.abspath(CKPT)), "ckpt-train")
 TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SKIPPED = 77
 skips = []
@@ -38,6 +39,24 @@ def reference_digest(path):
     """As tests/digest.py computes it."""
     done = subprocess.run([sys.executable, os.path.join(TESTS, "digest.py"), path], capture_output=True, text=True, check=True)
     return done.stdout.split()[0]
+
+
+def seeds(default):
+    """Of a test with random cases: CKPT_TEST_SEED is the first, CKPT_TEST_SEEDS how many."""
+    first = int(os.environ.get("CKPT_TEST_SEED", 0))
+    return range(first, first + int(os.environ.get("CKPT_TEST_SEEDS", default)))
+
+
+def same_gradients(path, wanted):
+    """Of a file of --dump-grads and float64 tensors by the same names; None there stands for zeros."""
+    from safetensors.torch import load_file
+    found = load_file(path)
+    assert found.keys() == wanted.keys(), found.keys() ^ wanted.keys()
+    largest = max(gradient.abs().max().item() for gradient in wanted.values() if gradient is not None)
+    for name, gradient in wanted.items():
+        error = (found[name].double() if gradient is None else found[name] - gradient).abs().max().item()
+        own = 0 if gradient is None else gradient.abs().max().item()
+        assert error <= 3e-4 * own + 2e-6 * largest, (name, error, own)
 
 
 def names(path, *options):

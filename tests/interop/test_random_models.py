@@ -1,5 +1,5 @@
 """Random configs of the families that run, with random rows: gradients of a first step and logits are transformers' own,
-from the folder and from GGUF. CKPT_TEST_SEED is the first seed, CKPT_TEST_SEEDS how many."""
+from the folder and from GGUF."""
 import json
 import os
 import random
@@ -14,13 +14,7 @@ import transformers as hf  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 
 hf.utils.logging.disable_progress_bar()
-TRAIN = os.path.join(os.path.dirname(os.path.abspath(command.CKPT)), "ckpt-train")
 N_POSITIONS = 48
-
-
-def seeds(default):
-    first = int(os.environ.get("CKPT_TEST_SEED", 0))
-    return range(first, first + int(os.environ.get("CKPT_TEST_SEEDS", default)))
 
 
 def rope(rng):
@@ -120,19 +114,14 @@ def check_gradients(rng, model, rows, folder):
              rng.randint(0, 3), "--per_device_train_batch_size", n_rows, "--gradient_accumulation_steps", n_batches]
     words += rng.choice([[], [], ["--recompute", "selective"], ["--recompute", "full"]])
     (total / n_targets).backward()
-    done = subprocess.run([TRAIN, "--model", folder + "/m", "--data", folder + "/rows.jsonl", "-o", folder + "/out", "--dump-grads",
+    done = subprocess.run([command.TRAIN, "--model", folder + "/m", "--data", folder + "/rows.jsonl", "-o", folder + "/out", "--dump-grads",
                            folder + "/g.safetensors", "--train_sampling_strategy", "sequential", "--max_steps", "1", "--quiet",
                            *map(str, words)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    ours, theirs = load_file(folder + "/g.safetensors"), {name: p.grad for name, p in model.named_parameters()}
-    if any(gradient is not None and not gradient.isfinite().all() for gradient in theirs.values()):
+    gradients = {name: p.grad for name, p in model.named_parameters()}
+    if any(gradient is not None and not gradient.isfinite().all() for gradient in gradients.values()):
         return 0
-    assert ours.keys() == theirs.keys(), ours.keys() ^ theirs.keys()
-    largest = max(gradient.abs().max().item() for gradient in theirs.values() if gradient is not None)
-    for name, gradient in theirs.items():
-        gradient = torch.zeros_like(ours[name], dtype=torch.float64) if gradient is None else gradient
-        error = (ours[name] - gradient).abs().max().item()
-        assert error <= 3e-4 * gradient.abs().max().item() + 2e-6 * largest, (name, error, words)
+    command.same_gradients(folder + "/g.safetensors", gradients)
     return 1
 
 
@@ -150,7 +139,8 @@ def check_logits(model, rows, path, folder, bound):
 
 def test_gradients_and_logits(folder):
     n_gradients = n_gguf = 0
-    for seed in seeds(60):
+    seeds = command.seeds(60)
+    for seed in seeds:
         rng, here = random.Random(seed), os.path.join(folder, str(seed))
         torch.manual_seed(seed)
         config = config_of(rng)
@@ -169,7 +159,7 @@ def test_gradients_and_logits(folder):
                 n_gguf += 1
         except AssertionError as error:
             raise AssertionError(f"seed {seed}: {json.dumps(config.to_dict())}") from error
-    assert n_gradients > len(seeds(60)) // 2 and n_gguf > len(seeds(60)) // 4, (n_gradients, n_gguf)
+    assert n_gradients > len(seeds) // 2 and n_gguf > len(seeds) // 4, (n_gradients, n_gguf)
 
 
 command.main(globals())

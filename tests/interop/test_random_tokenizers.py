@@ -1,5 +1,4 @@
-"""Random tokenizer.json files, of every step that is read: ids are those of `tokenizers`, and the text that they become.
-CKPT_TEST_SEED is the first seed, CKPT_TEST_SEEDS how many."""
+"""Random tokenizer.json files, of every step that is read: ids are those of `tokenizers`, and the text that they become."""
 import json
 import os
 import random
@@ -103,9 +102,8 @@ def theirs_of(tokenizer, text):
 
 
 def test_ids(folder):
-    first, n = int(os.environ.get("CKPT_TEST_SEED", 0)), int(os.environ.get("CKPT_TEST_SEEDS", 150))
-    n_compared = 0
-    for seed in range(first, first + n):
+    seeds, n_compared = command.seeds(150), 0
+    for seed in seeds:
         rng, path, lines = random.Random(seed), os.path.join(folder, "tokenizer.json"), os.path.join(folder, "lines.txt")
         tokenizer = made(rng)
         tokenizer.save(path)
@@ -118,7 +116,7 @@ def test_ids(folder):
             theirs = theirs_of(tokenizer, text)
             assert theirs is None or ours == theirs, (seed, text, ours, theirs, tokenizer.to_str()[:3000])
             n_compared += theirs is not None
-    assert n_compared > 30 * n, n_compared
+    assert n_compared > 30 * len(seeds), n_compared
 
 
 def test_texts(folder):

@@ -22,7 +22,6 @@ import make_training_curves  # noqa: E402
 
 ROOT = os.path.dirname(command.TESTS)
 DATA = os.path.join(command.TESTS, "data", "training")
-TRAIN = os.path.join(os.path.dirname(os.path.abspath(command.CKPT)), "ckpt-train")
 ROW = re.compile(r'^ARG_([A-Z]+)\((\w+), *((?:"(?:\\.|[^"\\])*"|[^,"\n])+)', re.M)
 RENAMED = {"resume_from_checkpoint", "output_dir"}
 
@@ -62,7 +61,7 @@ def test_arguments(folder):
 
 
 def train(out, *arguments):
-    subprocess.run([TRAIN, "--data", os.path.join(DATA, "rows.jsonl"), "-o", out, "--quiet", *map(str, arguments)],
+    subprocess.run([command.TRAIN, "--data", os.path.join(DATA, "rows.jsonl"), "-o", out, "--quiet", *map(str, arguments)],
                    check=True)
     with open(os.path.join(out, "log.jsonl"), encoding="utf-8") as file:
         return [json.loads(line) for line in file]

@@ -79,7 +79,7 @@ typedef struct ckpt_tape_attributes {
   uint64_t window;     /* attention: keys at most window - 1 positions back; 0: all */
   double scale;        /* attention: of the scores; lora: of its part */
   uint32_t columns[3]; /* attention: first column of q, k, v in their values */
-  bool has_padding;    /* embedding: the row `padding` gets no gradient, and zeros to begin with */
+  bool has_padding;    /* embedding: the row `padding` gets no gradient */
   uint32_t padding;
   double dropout; /* dropout, attention: the rate while training */
   uint32_t site;  /* the first of its counters' sites: recording gives it */

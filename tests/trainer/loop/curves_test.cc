@@ -74,7 +74,10 @@ TEST_F(Train, FollowsTheTrainerInBf16) {
   json_decref(golden);
 }
 
-// The first twelve steps of a curve.
+const char *const twelve_steps =
+    "--max_steps 12 --learning_rate 5e-3 --weight_decay 0.1 --lr_scheduler_type cosine --warmup_steps 4 --adam_beta2 "
+    "0.95 --train_sampling_strategy sequential --save_strategy no --quiet ";
+
 void ExpectCurve(const std::vector<training::Row> &rows, const json_t *curve, const std::string &out) {
   ASSERT_EQ(rows.size(), 12u);
   for (size_t i = 0; i < rows.size(); i++) {
@@ -93,13 +96,11 @@ TEST_F(Train, SmoothsLabelsAsTheTrainer) {
   for (const std::string family : {"gpt2", "llama"})
     for (const char *how : {"4", "1 --gradient_accumulation_steps 2 --ranks 2 --stage 2"}) {
       const std::string out = family + how[0];
-      const Outcome done = train(
-          out,
-          "--max_steps 12 --weight_decay 0.1 --lr_scheduler_type cosine --warmup_steps 4 --adam_beta2 0.95 --quiet "
-          "--label_smoothing_factor 0.1 --train_sampling_strategy sequential --save_strategy no --eval_strategy "
-          "steps --eval_steps 12 --eval-data " +
-              data_folder + "eval.jsonl --per_device_train_batch_size " + how,
-          family);
+      const Outcome done = train(out,
+                                 std::string(twelve_steps) +
+                                     "--label_smoothing_factor 0.1 --eval_strategy steps --eval_steps 12 --eval-data " +
+                                     data_folder + "eval.jsonl --per_device_train_batch_size " + how,
+                                 family);
       ASSERT_EQ(done.code, 0) << done.text;
       const json_t *curve = json_object_get(json_object_get(golden, "curves"), family.c_str());
       ExpectCurve(log(out), curve, out);
@@ -122,14 +123,27 @@ TEST_F(Train, LooksUpPaddingAsTheTrainer) {
     json_object_set(config, "pad_token_id", json_object_get(curve, "pad_token_id"));
     ASSERT_EQ(json_dump_file(config, (model + "/config.json").c_str(), 0), 0);
     json_decref(config);
-    const Outcome done = run("--model " + model + " --data " + data_folder + "rows.jsonl -o " + at(out) +
-                             " --max_steps 12 --learning_rate 5e-3 --weight_decay 0.1 --lr_scheduler_type cosine "
-                             "--warmup_steps 4 --adam_beta2 0.95 --train_sampling_strategy sequential --quiet "
-                             "--save_strategy no --per_device_train_batch_size 2 --ranks 2 --stage 3");
+    const Outcome done = run(twelve_steps + ("--model " + model) + " --data " + data_folder + "rows.jsonl -o " +
+                             at(out) + " --per_device_train_batch_size 2 --ranks 2 --stage 3");
     ASSERT_EQ(done.code, 0) << done.text;
     ExpectCurve(log(out), curve, out);
   }
   json_decref(golden);
+}
+
+// dataloader_drop_last is for training: the last rows of an evaluation, which fill no batch, count all the same.
+TEST_F(Train, EvaluationsCountEveryRow) {
+  double losses[2];
+  for (const std::string drops : {"true", "false"}) {
+    const Outcome done = train(drops,
+                               "--max_steps 1 --quiet --save_strategy no --eval_strategy steps --eval_on_start true "
+                               "--per_device_eval_batch_size 8 --dataloader_drop_last " +
+                                   drops + " --eval-data " + data_folder + "eval.jsonl");
+    ASSERT_EQ(done.code, 0) << done.text;
+    losses[drops == "true"] = log(drops, "eval_loss").at(0).loss;
+  }
+  EXPECT_EQ(losses[0], losses[1]);
+  EXPECT_GT(losses[0], 0);
 }
 
 }  // namespace
