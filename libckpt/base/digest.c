@@ -111,25 +111,20 @@ ckpt_status ckpt_digest_tensor(ckpt_hasher *hasher, ckpt_dtype dtype, uint32_t r
   return ckpt_hasher_end(hasher, out->bytes, err);
 }
 
-static int compare_entries(const void *a, const void *b) {
-  return strcmp(((const ckpt_digest_entry *)a)->name, ((const ckpt_digest_entry *)b)->name);
-}
-
-ckpt_status ckpt_digest_model(ckpt_hasher *hasher, ckpt_digest_entry *entries, size_t n, ckpt_digest *out,
-                              ckpt_error *err) {
-  if (n > 1) qsort(entries, n, sizeof *entries, compare_entries);
-  for (size_t i = 1; i < n; i++)
-    if (strcmp(entries[i - 1].name, entries[i].name) == 0)
-      return ckpt_fail(err, CKPT_EEXIST, NULL, entries[i].name, "counted twice in one digest");
+ckpt_status ckpt_digest_model_begin(ckpt_hasher *hasher, uint64_t n_tensors, ckpt_error *err) {
   CKPT_TRY(ckpt_hasher_begin(hasher, err));
   CKPT_TRY(add_text(hasher, "ckpt1 model\n", err));
-  CKPT_TRY(add_u64(hasher, n, err));
-  for (size_t i = 0; i < n; i++) {
-    CKPT_TRY(add_u64(hasher, strlen(entries[i].name), err));
-    CKPT_TRY(add_text(hasher, entries[i].name, err));
-    CKPT_TRY(ckpt_hasher_add(hasher, entries[i].digest.bytes, sizeof entries[i].digest.bytes, err));
-  }
-  return ckpt_hasher_end(hasher, out->bytes, err);
+  return add_u64(hasher, n_tensors, err);
+}
+
+ckpt_status ckpt_digest_model_add(ckpt_hasher *hasher, const char *before, const char *name, const ckpt_digest *digest,
+                                  ckpt_error *err) {
+  const int order = before == NULL ? -1 : strcmp(before, name);
+  if (order >= 0)
+    return ckpt_fail(err, CKPT_EEXIST, NULL, name, "%s in one digest", order == 0 ? "counted twice" : "out of order");
+  CKPT_TRY(add_u64(hasher, strlen(name), err));
+  CKPT_TRY(add_text(hasher, name, err));
+  return ckpt_hasher_add(hasher, digest->bytes, sizeof digest->bytes, err);
 }
 
 const char *ckpt_digest_text(const ckpt_digest *digest, char *out) {

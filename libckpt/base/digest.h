@@ -43,15 +43,11 @@ uint64_t ckpt_digest_n_leaves(uint64_t n_bytes);
 ckpt_status ckpt_digest_tensor(ckpt_hasher *hasher, ckpt_dtype dtype, uint32_t rank, const uint64_t *shape,
                                uint64_t n_bytes, const uint8_t *leaves, ckpt_digest *out, ckpt_error *err);
 
-/* One tensor of a model. */
-typedef struct ckpt_digest_entry {
-  const char *name;
-  ckpt_digest digest;
-} ckpt_digest_entry;
-
-/* A model's digest; entries are sorted by name in place. */
-ckpt_status ckpt_digest_model(ckpt_hasher *hasher, ckpt_digest_entry *entries, size_t n, ckpt_digest *out,
-                              ckpt_error *err);
+/* A model's digest in steps: begin with the number of tensors, add each in byte order of names, then ckpt_hasher_end.
+ * `before` is the name added before, NULL for the first. EEXIST: a name that does not come after it. */
+ckpt_status ckpt_digest_model_begin(ckpt_hasher *hasher, uint64_t n_tensors, ckpt_error *err);
+ckpt_status ckpt_digest_model_add(ckpt_hasher *hasher, const char *before, const char *name, const ckpt_digest *digest,
+                                  ckpt_error *err); /* as above */
 
 /* Parses "ckpt1:<64 hex>"; false if it is not one. */
 bool ckpt_digest_parse(const char *text, ckpt_digest *out);

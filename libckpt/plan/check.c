@@ -286,6 +286,17 @@ static ckpt_status prepare_segments(ckpt_plan *plan, ckpt_batcher *batcher, cons
   return CKPT_OK;
 }
 
+/* Room for what casts do to each row that has some: it is told after the run, when the work is gone. */
+static ckpt_status make_stats(ckpt_plan *plan, ckpt_error *err) {
+  for (uint32_t i = 0; i < plan->n_rows; i++) {
+    ckpt_row *row = &plan->rows[i];
+    if (row->stats != NULL || ckpt_expr_rounds_to(row->expr) == CKPT_DTYPE_NONE) continue;
+    row->stats = ckpt_arena_alloc(&plan->arena, sizeof *row->stats);
+    CKPT_TRY_ALLOC(row->stats, err);
+  }
+  return CKPT_OK;
+}
+
 ckpt_status ckpt_plan_prepare(ckpt_plan *plan, const ckpt_run_options *options, ckpt_error *err) {
   uint64_t memory = options != NULL && options->memory != 0 ? options->memory : DEFAULT_MEMORY;
   uint32_t n_threads =
@@ -308,6 +319,7 @@ ckpt_status ckpt_plan_prepare(ckpt_plan *plan, const ckpt_run_options *options, 
     if (status != CKPT_OK) return ckpt_fail_at(status, err, plan->outputs[i].path, NULL);
     plan->outputs[i].by_segment = plan->n_ranks > 1 || has_encoder(&plan->outputs[i]);
   }
+  CKPT_TRY(make_stats(plan, err));
   CKPT_TRY(ckpt_plan_find_duplicates(plan, err));
   ckpt_batcher batcher;
   CKPT_TRY(ckpt_batcher_start(&batcher, plan, err));

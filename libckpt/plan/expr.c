@@ -303,3 +303,11 @@ ckpt_status ckpt_expr_add_prologue(ckpt_expr *node, ckpt_plan *plan, ckpt_expr *
   const void *value;
   return ckpt_plan_reduce(plan, reduction->op->name, reduction, &value, err);
 }
+
+ckpt_dtype ckpt_expr_rounds_to(const ckpt_expr *expr) {
+  if (ckpt_op_is_cast(expr->op) || expr->op == &ckpt_op_lora || expr->op == &ckpt_op_dora)
+    return (ckpt_dtype)expr->dtype;
+  ckpt_dtype dtype = CKPT_DTYPE_NONE;
+  for (uint32_t i = 0; i < expr->n_args && dtype == CKPT_DTYPE_NONE; i++) dtype = ckpt_expr_rounds_to(expr->args[i]);
+  return dtype;
+}

@@ -141,6 +141,9 @@ struct ckpt_expr {
 /* Whether it rounds to another dtype. */
 static inline bool ckpt_op_is_cast(const ckpt_op *op) { return op == &ckpt_op_cast || op == &ckpt_op_round; }
 
+/* What the first cast or low-rank update of an expression rounds to; NONE without one. */
+ckpt_dtype ckpt_expr_rounds_to(const ckpt_expr *expr);
+
 /* EINVAL for an invalid dtype. */
 ckpt_status ckpt_expr_check_dtype(ckpt_dtype dtype, ckpt_error *err);
 

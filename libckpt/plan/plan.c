@@ -302,6 +302,8 @@ static void print_expr(char *line, size_t n_line, const ckpt_expr *node, int dep
   append(line, n_line, ")");
 }
 
+ckpt_cast_stats ckpt_row_stats(const ckpt_row *row) { return row->stats == NULL ? (ckpt_cast_stats){0} : *row->stats; }
+
 ckpt_status ckpt_plan_print(const ckpt_plan *plan, ckpt_plan_printer *print, void *arg, ckpt_error *err) {
   if (!plan->is_checked) return ckpt_fail(err, CKPT_EINVAL, NULL, NULL, "the plan has not been checked");
   for (uint32_t i = 0; i < plan->n_rows; i++) {

@@ -18,6 +18,11 @@
 /* Bytes that the memory rule allows beyond the budget: for each tensor or extent of an index, and for the plan. */
 enum { CKPT_INDEX_ALLOWANCE = 400, CKPT_PLAN_ALLOWANCE = 8 << 20 };
 
+/* Bytes that a run has for each row: its state while it is digested (run/rowdigest.h), its place in the output's
+ * digest.
+ */
+enum { CKPT_ROW_STATE_BYTES = 24, CKPT_ROW_RUN_BYTES = CKPT_ROW_STATE_BYTES + 8 };
+
 typedef struct ckpt_row {
   uint32_t sink;    /* where its bytes go */
   uint32_t output;  /* the output that has its tensor: as sink, unless its bytes are part of others or only digested */
@@ -26,14 +31,17 @@ typedef struct ckpt_row {
   const ckpt_tensor *tensor; /* after check: what is written, with its places in the output as extents */
   uint32_t value;            /* CKPT_VALUE_SINK: number of the value */
   bool wants_digest;
-  uint32_t same_as;      /* after check: number of the row whose digest is its own too (duplicates.h), or CKPT_NO_ROW */
-  uint32_t as_read;      /* number of the row with the digest of what a reader finds for it, plus one; 0: its own */
-  uint32_t must_equal;   /* number of the row whose digest must be this one's, plus one; 0: of none */
-  bool is_shared;        /* its place in the output shares blocks of an input that has its bytes (clone.h) */
-  ckpt_digest digest;    /* after the run */
-  ckpt_cast_stats stats; /* after the run: what casts did to values */
+  uint32_t same_as;    /* after check: number of the row whose digest is its own too (duplicates.h), or CKPT_NO_ROW */
+  uint32_t as_read;    /* number of the row with the digest of what a reader finds for it, plus one; 0: its own */
+  uint32_t must_equal; /* number of the row whose digest must be this one's, plus one; 0: of none */
+  bool is_shared;      /* its place in the output shares blocks of an input that has its bytes (clone.h) */
+  ckpt_digest digest;  /* after the run */
+  ckpt_cast_stats *stats;    /* after the run: what casts did to values; NULL: nothing in it rounds */
   ckpt_update_stats *update; /* after the run: what low-rank updates did to them; NULL: nobody asks */
 } ckpt_row;
+
+/* What casts did to a row's values; nothing where none of them is one. */
+ckpt_cast_stats ckpt_row_stats(const ckpt_row *row);
 
 typedef struct ckpt_output {
   const char *path;

@@ -420,14 +420,27 @@ static ckpt_status delay_lanes(ckpt_plan *plan, ckpt_error *err) {
   return CKPT_OK;
 }
 
+/* Digests of leaves of rows in several pieces, which wait for each other; those of one piece are gone with its batch.
+ */
+static uint64_t leaf_bytes(const ckpt_plan *plan) {
+  enum { BESIDE = 2 * 32 }; /* an end that two pieces share, and what each allocation takes */
+  uint64_t n_bytes = 0;
+  for (uint32_t i = 0; i < plan->n_pieces; i++) {
+    const ckpt_piece *piece = &plan->pieces[i];
+    if (piece->n_elements == plan->rows[piece->row].expr->n_elements) continue;
+    n_bytes += BESIDE + 32 * (piece->expr->n_bytes / CKPT_LEAF_BYTES);
+  }
+  return n_bytes;
+}
+
 /* Memory of the plan itself, as far as the allowance of the indexes (400 bytes per extent) and 8 of the 32 MiB that a
  * process may have besides do not cover it: it is taken from the budget, so that the rule holds for any number of rows.
  * *beside: of the plan what they do cover, and the indexes. */
 static uint64_t plan_bytes(const ckpt_plan *plan, uint64_t *beside) {
-  enum { DIGEST_BYTES = 96 };
   uint64_t taken = plan->arena.n_taken + plan->work.n_taken, allowed = CKPT_PLAN_ALLOWANCE, n_inputs = 0;
-  taken += plan->n_rows * (sizeof(ckpt_row) + DIGEST_BYTES) + plan->n_pieces * sizeof(ckpt_piece) +
-           plan->n_batches * sizeof(ckpt_batch) + plan->n_values * sizeof(uint64_t) + ckpt_plan_record_bytes(plan);
+  taken += plan->n_rows * (sizeof(ckpt_row) + CKPT_ROW_RUN_BYTES) + plan->n_pieces * sizeof(ckpt_piece) +
+           plan->n_batches * sizeof(ckpt_batch) + plan->n_values * sizeof(uint64_t) + ckpt_plan_record_bytes(plan) +
+           leaf_bytes(plan);
   for (uint32_t i = 0; i < plan->n_outputs; i++) {
     const ckpt_index *described = plan->outputs[i].described;
     taken += described->arena.n_taken + described->n_tensors * sizeof(ckpt_tensor);

@@ -248,8 +248,9 @@ static ckpt_status take_seal(void *arg, const void *item, ckpt_error *err) {
 }
 
 /* Nothing to tell. That something is not zero has to be told: another rank may hold the zeros. */
-static bool is_clean(const ckpt_cast_stats *stats) {
-  return stats->n_overflow + stats->n_nan_lost + stats->n_underflow == 0 && !stats->has_nonzero;
+static bool is_clean(const ckpt_row *row) {
+  const ckpt_cast_stats stats = ckpt_row_stats(row);
+  return stats.n_overflow + stats.n_nan_lost + stats.n_underflow == 0 && !stats.has_nonzero;
 }
 
 /* This rank's counts leave the rows as they are told: taking them back with the others' adds them up. Every rank
@@ -257,10 +258,10 @@ static bool is_clean(const ckpt_cast_stats *stats) {
 static bool give_stats(void *arg, void *item) {
   settling *s = arg;
   const ckpt_row *rows = s->plan->rows;
-  while (s->row < s->plan->n_rows && (is_clean(&rows[s->row].stats) || rows[s->row].sink == CKPT_VALUE_SINK)) s->row++;
+  while (s->row < s->plan->n_rows && (is_clean(&rows[s->row]) || rows[s->row].sink == CKPT_VALUE_SINK)) s->row++;
   if (s->row == s->plan->n_rows) return false;
-  row_stats told = {s->row, s->plan->rows[s->row].stats};
-  s->plan->rows[s->row].stats = (ckpt_cast_stats){0};
+  row_stats told = {s->row, *rows[s->row].stats};
+  *rows[s->row].stats = (ckpt_cast_stats){0};
   memcpy(item, &told, sizeof told);
   s->row++;
   return true;
@@ -270,18 +271,10 @@ static ckpt_status take_stats(void *arg, const void *item, ckpt_error *err) {
   const settling *s = arg;
   row_stats told;
   memcpy(&told, item, sizeof told);
-  if (told.row >= s->plan->n_rows) return ckpt_fail(err, CKPT_EINTERNAL, NULL, NULL, "ranks differ in rows");
-  ckpt_cast_stats_add(&s->plan->rows[told.row].stats, &told.stats);
+  if (told.row >= s->plan->n_rows || s->plan->rows[told.row].stats == NULL)
+    return ckpt_fail(err, CKPT_EINTERNAL, NULL, NULL, "ranks differ in rows");
+  ckpt_cast_stats_add(s->plan->rows[told.row].stats, &told.stats);
   return CKPT_OK;
-}
-
-/* What the first cast or update of an expression rounds to; NONE without one. */
-static ckpt_dtype cast_target(const ckpt_expr *node) {
-  if (ckpt_op_is_cast(node->op) || node->op == &ckpt_op_lora || node->op == &ckpt_op_dora)
-    return (ckpt_dtype)node->dtype;
-  ckpt_dtype target = CKPT_DTYPE_NONE;
-  for (uint32_t i = 0; i < node->n_args && target == CKPT_DTYPE_NONE; i++) target = cast_target(node->args[i]);
-  return target;
 }
 
 /* Where what an expression reads first lies; "" for memory. */
@@ -298,15 +291,15 @@ static ckpt_status check_damage(const ckpt_plan *plan, ckpt_error *err) {
   uint64_t n_rows = 0;
   const ckpt_row *first = NULL;
   for (uint32_t i = 0; i < plan->n_rows; i++)
-    if (ckpt_cast_damages(&plan->rows[i].stats) && n_rows++ == 0) first = &plan->rows[i];
+    if (plan->rows[i].stats != NULL && ckpt_cast_damages(plan->rows[i].stats) && n_rows++ == 0) first = &plan->rows[i];
   if (first == NULL) return CKPT_OK;
   const char *advice = "%allow_overflow goes on all the same";
   if (first->output < plan->n_outputs) {
     advice = plan->outputs[first->output].retyping;
     if (advice == NULL) advice = "a first %dtype=NAME=DTYPE gives it another, or %allow_overflow";
   }
-  ckpt_status status =
-      ckpt_advise(ckpt_cast_refuse(&first->stats, cast_target(first->expr), first->name, n_rows - 1, err), err, advice);
+  ckpt_status status = ckpt_advise(
+      ckpt_cast_refuse(first->stats, ckpt_expr_rounds_to(first->expr), first->name, n_rows - 1, err), err, advice);
   return ckpt_fail_at(status, err, path_of(first->expr), NULL);
 }
 

@@ -8,6 +8,8 @@
 #include "libckpt/base/error.h"
 #include "libckpt/extents/place.h"
 
+_Static_assert(sizeof(ckpt_row_state) == CKPT_ROW_STATE_BYTES, "plans count it");
+
 ckpt_status ckpt_row_digests_start(ckpt_row_digests *digests, ckpt_plan *plan, const ckpt_backend *backend,
                                    ckpt_error *err) {
   *digests = (ckpt_row_digests){.plan = plan, .backend = backend, .n_slots = plan->n_leaf_slots};
@@ -151,13 +153,13 @@ static ckpt_status take_part(ckpt_row_digests *digests, ckpt_leaf_queue *queue, 
   return ends_here ? take_leaf(digests, queue, number, leaf, slot->bytes, slot, err) : CKPT_OK;
 }
 
-/* Room for the digests of a row's leaves; *reads_back: it needs none, since all of it will be read back. */
+/* Room for the digests of a row's leaves; *reads_back: none yet, since all of it will be read back. */
 static ckpt_status make_leaves(ckpt_row_digests *digests, uint32_t number, bool *reads_back, ckpt_error *err) {
   ckpt_row_state *state = &digests->rows[number];
   pthread_mutex_lock(&digests->mutex);
-  if (state->leaves == NULL)
+  if (state->leaves == NULL && !state->reads_back)
     state->leaves = calloc(ckpt_digest_n_leaves(digests->plan->rows[number].expr->n_bytes) + 1, sizeof *state->leaves);
-  bool failed = state->leaves == NULL;
+  bool failed = state->leaves == NULL && !state->reads_back;
   *reads_back = state->reads_back;
   pthread_mutex_unlock(&digests->mutex);
   return failed ? ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory") : CKPT_OK;
@@ -232,6 +234,7 @@ static ckpt_status read_back(ckpt_row_digests *digests, ckpt_hasher *hasher, uin
   }
   CKPT_TRY_ALLOC(b->leaf, err);
   bool reads_back;
+  state->reads_back = false;
   CKPT_TRY(make_leaves(digests, number, &reads_back, err));
   uint64_t n_units = row->tensor->n_bytes / unit_bytes, at = 0, n_leaves = ckpt_digest_n_leaves(row->tensor->n_bytes);
   size_t n_held = 0; /* a unit may stand across the edge of two leaves */
@@ -245,7 +248,6 @@ static ckpt_status read_back(ckpt_row_digests *digests, ckpt_hasher *hasher, uin
     n_held += (size_t)n * unit_bytes - size;
     memmove(b->leaf, b->leaf + size, n_held);
   }
-  state->reads_back = false;
   state->n_left = 0;
   return arrive(digests, hasher, number, 0, err);
 }

@@ -210,11 +210,12 @@ static ckpt_status deliver(worker *w, const ckpt_piece *piece, const void *bytes
 
 static void merge_stats(run *r, ckpt_row *row, const ckpt_value_stats *stats) {
   const ckpt_cast_stats *cast = &stats->cast;
-  const bool is_cast = cast->n_overflow + cast->n_nan_lost + cast->n_underflow != 0 || cast->has_nonzero;
+  const bool is_cast =
+      row->stats != NULL && (cast->n_overflow + cast->n_nan_lost + cast->n_underflow != 0 || cast->has_nonzero);
   const bool is_updated = row->update != NULL && stats->update.n != 0;
   if (!is_cast && !is_updated) return;
   pthread_mutex_lock(&r->mutex);
-  ckpt_cast_stats_add(&row->stats, cast);
+  if (is_cast) ckpt_cast_stats_add(row->stats, cast);
   if (is_updated) ckpt_update_stats_add(row->update, &stats->update);
   pthread_mutex_unlock(&r->mutex);
 }
@@ -361,7 +362,7 @@ static ckpt_status run_init(run *r, ckpt_error *err) {
   if (r->workers == NULL || r->n_reduced == NULL || r->window == NULL || r->workspace == NULL)
     return ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory");
   for (uint32_t i = 0; i < plan->n_rows; i++) {
-    plan->rows[i].stats = (ckpt_cast_stats){0};
+    if (plan->rows[i].stats != NULL) *plan->rows[i].stats = (ckpt_cast_stats){0};
     plan->rows[i].is_shared = false;
     if (plan->rows[i].update != NULL) *plan->rows[i].update = (ckpt_update_stats){0};
   }

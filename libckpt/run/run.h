@@ -25,8 +25,7 @@ static inline ckpt_status ckpt_tell_progress(const ckpt_run_options *options, ui
 
 /* The content digest of an output's description or an index from its tensors' digests: digests[i] points at that of the
  * i-th tensor in byte order of names, NULL where it takes no part. Stored pairs that the config ties count once if
- * equal, else EDIFFERENT, which names no file: that is whose config it is. */
-ckpt_status ckpt_digest_index(const ckpt_index *index, const ckpt_digest *const *digests, ckpt_digest *out,
-                              ckpt_error *err);
+ * equal (the second one's is set to NULL), else EDIFFERENT, which names no file: that is whose config it is. */
+ckpt_status ckpt_digest_index(const ckpt_index *index, const ckpt_digest **digests, ckpt_digest *out, ckpt_error *err);
 
 #endif

@@ -37,12 +37,13 @@ static ckpt_status describe_underflow(const ckpt_described *d, const ckpt_output
   written->underflowed = list;
   for (uint32_t i = 0; i < output->described->n_tensors; i++) {
     const ckpt_row *row = row_of(d, output, i);
-    if (row->stats.n_underflow == 0) continue;
+    const ckpt_cast_stats stats = ckpt_row_stats(row);
+    if (stats.n_underflow == 0) continue;
     if (n_tensors++ < MAX_UNDERFLOWED)
-      list[written->n_underflowed++] = (ckpt_underflowed){row->tensor->name, row->stats.n_underflow};
-    if (worst == NULL || row->stats.n_underflow > worst->stats.n_underflow) worst = row;
-    written->n_underflow += row->stats.n_underflow;
-    n_zero += !row->stats.has_nonzero;
+      list[written->n_underflowed++] = (ckpt_underflowed){row->tensor->name, stats.n_underflow};
+    if (worst == NULL || stats.n_underflow > worst->stats->n_underflow) worst = row;
+    written->n_underflow += stats.n_underflow;
+    n_zero += !stats.has_nonzero;
   }
   if (worst == NULL) return CKPT_OK;
   char tensors[32], values[32], most[32], of[32], zero[64] = "";
@@ -50,7 +51,7 @@ static ckpt_status describe_underflow(const ckpt_described *d, const ckpt_output
   *note = ckpt_arena_printf(d->arena, "underflow: %s tensor%s lost %s nonzero value%s to zero%s (most: %s, %s of %s)",
                             ckpt_text_count(n_tensors, tensors), ckpt_plural(n_tensors),
                             ckpt_text_count(written->n_underflow, values), ckpt_plural(written->n_underflow), zero,
-                            worst->tensor->name, ckpt_text_count(worst->stats.n_underflow, most),
+                            worst->tensor->name, ckpt_text_count(worst->stats->n_underflow, most),
                             ckpt_text_count(worst->tensor->n_elements, of));
   CKPT_TRY_ALLOC(*note, err);
   return CKPT_OK;
@@ -91,21 +92,22 @@ static ckpt_status describe_overflow(const ckpt_described *d, const ckpt_output 
   *note = NULL;
   for (uint32_t i = 0; i < output->described->n_tensors; i++) {
     const ckpt_row *row = row_of(d, output, i);
-    if (row->stats.n_overflow + row->stats.n_nan_lost == 0) continue;
+    const ckpt_cast_stats stats = ckpt_row_stats(row);
+    if (stats.n_overflow + stats.n_nan_lost == 0) continue;
     n_tensors++;
-    n_values += row->stats.n_overflow;
-    n_nan += row->stats.n_nan_lost;
-    if (worst == NULL || row->stats.largest > worst->stats.largest) worst = row;
+    n_values += stats.n_overflow;
+    n_nan += stats.n_nan_lost;
+    if (worst == NULL || stats.largest > worst->stats->largest) worst = row;
   }
   if (worst == NULL) return CKPT_OK;
   char values[32], nans[32], tensors[32];
-  *note =
-      ckpt_arena_printf(d->arena,
-                        "overflow allowed: %s value%s became infinite or NaN or %s clamped, %s NaN became %s, in %s "
-                        "tensor%s; the largest is %g in %s",
-                        ckpt_text_count(n_values, values), ckpt_plural(n_values), n_values == 1 ? "was" : "were",
-                        ckpt_text_count(n_nan, nans), n_nan == 1 ? "a number" : "numbers",
-                        ckpt_text_count(n_tensors, tensors), ckpt_plural(n_tensors), worst->stats.largest, worst->name);
+  *note = ckpt_arena_printf(
+      d->arena,
+      "overflow allowed: %s value%s became infinite or NaN or %s clamped, %s NaN became %s, in %s "
+      "tensor%s; the largest is %g in %s",
+      ckpt_text_count(n_values, values), ckpt_plural(n_values), n_values == 1 ? "was" : "were",
+      ckpt_text_count(n_nan, nans), n_nan == 1 ? "a number" : "numbers", ckpt_text_count(n_tensors, tensors),
+      ckpt_plural(n_tensors), worst->stats->largest, worst->name);
   CKPT_TRY_ALLOC(*note, err);
   return CKPT_OK;
 }

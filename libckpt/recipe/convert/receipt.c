@@ -439,7 +439,8 @@ static void print_output(ckpt_stream *out, const ckpt_plan *plan, const ckpt_con
       print_decision(out, &told);
     }
     ckpt_stream_printf(out, ",\"n_bytes\":%llu", (ull)row->tensor->n_bytes);
-    if (row->stats.n_underflow != 0) ckpt_stream_printf(out, ",\"n_underflow\":%llu", (ull)row->stats.n_underflow);
+    const uint64_t n_underflow = ckpt_row_stats(row).n_underflow;
+    if (n_underflow != 0) ckpt_stream_printf(out, ",\"n_underflow\":%llu", (ull)n_underflow);
     print_updates(out, row);
     print_digest(out, &row->digest);
     ckpt_stream_text(out, "}");

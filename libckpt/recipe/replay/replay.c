@@ -373,7 +373,8 @@ static ckpt_status compare_replayed(recorded *r, const ckpt_plan *plan, uint32_t
       const ckpt_tensor *made = &described->tensors[i];
       const ckpt_row *row = &plan->rows[made->details->origin];
       const ckpt_tensor *source = ckpt_receipt_source(row->expr);
-      entries[i] = (present){made->name, row->digest, source, made, row->stats.n_underflow, {0}, figures_of(row)};
+      entries[i] =
+          (present){made->name, row->digest, source, made, ckpt_row_stats(row).n_underflow, {0}, figures_of(row)};
       if (r->targets[k].preset != NULL)
         entries[i].told =
             ckpt_quantize_tell(plan->outputs[k].quantized, described->objects_of, made->details->like - 1);

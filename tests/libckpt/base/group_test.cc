@@ -137,8 +137,9 @@ TEST(Group, AnyNumberOfRanksWritesTheSame) {
       const ckpt_plan *plan = cases[rank]->plan();
       for (uint32_t i = 0; i < plan->n_rows; i++) {
         n_boxed += ckpt_row_is_boxed(plan, &plan->rows[i]);
-        EXPECT_EQ(plan->rows[i].stats.n_overflow != 0, alone.plan()->rows[i].stats.n_overflow != 0);
-        EXPECT_EQ(plan->rows[i].stats.largest, alone.plan()->rows[i].stats.largest);
+        EXPECT_EQ(ckpt_row_stats(&plan->rows[i]).n_overflow != 0,
+                  ckpt_row_stats(&alone.plan()->rows[i]).n_overflow != 0);
+        EXPECT_EQ(ckpt_row_stats(&plan->rows[i]).largest, ckpt_row_stats(&alone.plan()->rows[i]).largest);
       }
       for (int i = 0; i < 2; i++)
         EXPECT_EQ(memcmp(&plan->outputs[i].digest, &alone.plan()->outputs[i].digest, sizeof(ckpt_digest)), 0);

@@ -64,7 +64,7 @@ TEST_F(Run, WhatRowsShareIsComputedOnce) {
   EXPECT_EQ(written(2, "x"), written(0, "x"));
   EXPECT_EQ(written(0, "same"), x.bytes);
   EXPECT_EQ(written(1, "sum"), fake::apply(fake::add, {&x, &y}).bytes);
-  EXPECT_EQ(plan_->rows[0].stats.n_overflow, plan_->rows[2].stats.n_overflow);
+  EXPECT_EQ(ckpt_row_stats(&plan_->rows[0]).n_overflow, ckpt_row_stats(&plan_->rows[2]).n_overflow);
 }
 
 // A stack and the parts that a reader finds in it, rows and the same in another order: neither is computed twice.
@@ -267,9 +267,9 @@ TEST_F(Run, CastsOfWholeArgumentsAreCounted) {
   EXPECT_EQ(plan_->batches[0].n_wholes, 1u);
   EXPECT_GT(plan_->batches[0].n_tiles, 2u);
   for (int i = 0; i < 2; i++) {
-    EXPECT_EQ(plan_->rows[i].stats.n_overflow, 1u) << plan_->rows[i].name;
-    EXPECT_GE(plan_->rows[i].stats.n_underflow, 1u) << plan_->rows[i].name;
-    EXPECT_EQ(plan_->rows[i].stats.largest, 1e6) << plan_->rows[i].name;
+    EXPECT_EQ(ckpt_row_stats(&plan_->rows[i]).n_overflow, 1u) << plan_->rows[i].name;
+    EXPECT_GE(ckpt_row_stats(&plan_->rows[i]).n_underflow, 1u) << plan_->rows[i].name;
+    EXPECT_EQ(ckpt_row_stats(&plan_->rows[i]).largest, 1e6) << plan_->rows[i].name;
   }
 }
 
