@@ -285,9 +285,9 @@ static ckpt_status read_digits(ckpt_json *json, ckpt_error *err) {
   CKPT_TRY(peek(json, &byte, err));
   if (byte < '0' || byte > '9') return fail_at(json, err, position(json), "a digit was expected in a number");
   do {
-    char digit = (char)byte;
-    CKPT_TRY(append(json, &digit, 1, err));
-    json->cursor++;
+    const uint8_t *run = json->cursor;
+    while (json->cursor != json->limit && *json->cursor >= '0' && *json->cursor <= '9') json->cursor++;
+    CKPT_TRY(append(json, run, (size_t)(json->cursor - run), err));
     CKPT_TRY(peek(json, &byte, err));
   } while (byte >= '0' && byte <= '9');
   return CKPT_OK;

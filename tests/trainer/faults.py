@@ -30,6 +30,13 @@ class Sweep:
         self.whole = os.path.join(folder, "whole")
         subprocess.run([*self.command, "-o", self.whole], check=True)
         self.bytes = self.content(self.whole)
+        # oneDNN ends the process where its first allocation fails: those of a plan, which reads and packs every row
+        rows = os.path.join(folder, "text.jsonl")
+        with open(rows, "w", encoding="utf-8") as file:
+            file.writelines('{"text": "%s \\u00e9"}\n' % (f"{n} words of a row " * n) for n in range(1, 40))
+        self.plan = [train, "--model", os.path.join(data, "../llama-256"), "--data", rows, "--init", "scratch", *RUN,
+                     "--packing", "concat", "--max_length", "8", "--plan"]
+        self.planned = subprocess.run(self.plan, capture_output=True, text=True, check=True).stdout
 
     @staticmethod
     def content(out):
@@ -45,8 +52,8 @@ class Sweep:
             if os.path.exists(path):
                 shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
         environment = dict(os.environ, LD_PRELOAD=self.fault, CKPT_FAULT=f"{what}:{n}", CKPT_FAULT_REPORT=report)
-        more = ["--plan"] if what == "alloc" else ["-o", out]  # oneDNN ends the process where its first allocation fails
-        done = subprocess.run([*self.command, *more], env=environment, capture_output=True, text=True, errors="replace", timeout=60)
+        command = self.plan if what == "alloc" else [*self.command, "-o", out]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, errors="replace", timeout=60)
         killed = done.returncode == -signal.SIGKILL
         where = f"{what}:{n}: exit {done.returncode}: {done.stderr}"
         assert done.returncode in (0, 1) or (killed and what.startswith("kill")), where
@@ -54,6 +61,8 @@ class Sweep:
         assert "\ufffd" not in done.stderr, where
         if what != "alloc":
             self.resume(out, where, killed)
+        elif done.returncode == 0:
+            assert done.stdout == self.planned, f"{where}: {done.stdout}"
         if killed:
             return True
         with open(report, encoding="utf-8") as file:

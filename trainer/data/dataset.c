@@ -527,6 +527,7 @@ void ckpt_sample_free(ckpt_sample *sample) {
     ckpt_encoding_free(&sample->room->encoding);
     free(sample->room->row);
     free(sample->room->line);
+    free(sample->room->text);
     free(sample->room);
   }
   free(sample->ids);

@@ -2,12 +2,12 @@
 #include "trainer/data/row.h"
 
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "libckpt/base/error.h"
 #include "libckpt/base/text.h"
+#include "libckpt/codec/json.h"
 
 /* ---- columns ----------------------------------------------------------------------------------------------------- */
 
@@ -79,110 +79,222 @@ ckpt_status ckpt_sample_add(ckpt_sample *s, int32_t id, int32_t label, int32_t d
   return CKPT_OK;
 }
 
-/* ---- ids --------------------------------------------------------------------------------------------------------- */
+/* ---- the columns of a row ---------------------------------------------------------------------------------------- */
 
-static ckpt_status check_list(const json_t *list, const char *name, size_t n, ckpt_error *err) {
-  if (!json_is_array(list)) return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "%s has to be a list of numbers", name);
-  if (json_array_size(list) != n)
-    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "%s has %zu entries, input_ids %zu", name, json_array_size(list),
-                     n);
+enum { TEXT, PROMPT, COMPLETION, INPUT_IDS, LABELS, ATTENTION_MASK, N_COLUMNS };
+
+/* A column's value as it lies in the line; of a string, the decoded text in the room. */
+typedef struct value {
+  ckpt_json_token token; /* END: the row has none */
+  uint64_t start, stop;  /* of an array, whose entries are counted */
+  uint64_t n_entries;
+  size_t text, n_text;
+} value;
+
+typedef struct row {
+  const char *line;
+  value columns[N_COLUMNS];
+  ckpt_sample_room *room;
+  size_t n_text; /* of the room's text that is used */
+} row;
+
+/* Room for n more bytes of text. */
+static ckpt_status reserve(const row *r, size_t n, ckpt_error *err) {
+  ckpt_sample_room *room = r->room;
+  if (room->text != NULL && room->text_capacity - r->n_text >= n) return CKPT_OK;
+  const size_t capacity = 2 * (r->n_text + n) + 64;
+  char *text = realloc(room->text, capacity);
+  CKPT_TRY_ALLOC(text, err);
+  room->text = text;
+  room->text_capacity = capacity;
   return CKPT_OK;
 }
 
-static ckpt_status wrong_entry(ckpt_error *err, const char *name, size_t i, const json_t *value, const char *wanted) {
-  char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII);
-  const ckpt_status status = ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "%s[%zu] is %.60s, %s", name, i,
-                                       text == NULL ? "no value" : text, wanted);
-  free(text);
-  return status;
+/* The value after a key. */
+static ckpt_status read_value(row *r, ckpt_json *json, value *out, ckpt_error *err) {
+  *out = (value){.text = r->n_text};
+  CKPT_TRY(ckpt_json_next(json, &out->token, err));
+  out->start = ckpt_json_start(json);
+  if (out->token == CKPT_JSON_STRING) {
+    const char *text = ckpt_json_text(json, &out->n_text);
+    CKPT_TRY(reserve(r, out->n_text, err));
+    memcpy(r->room->text + r->n_text, text, out->n_text);
+    r->n_text += out->n_text;
+    return CKPT_OK;
+  }
+  if (out->token != CKPT_JSON_ARRAY) return ckpt_json_skip_rest(json, out->token, err);
+  for (ckpt_json_token token;; out->n_entries++) {
+    CKPT_TRY(ckpt_json_next(json, &token, err));
+    if (token == CKPT_JSON_ARRAY_END) break;
+    CKPT_TRY(ckpt_json_skip_rest(json, token, err));
+  }
+  out->stop = ckpt_json_stop(json);
+  return CKPT_OK;
 }
 
-static bool is_id(const ckpt_row_rules *r, const json_t *value) {
-  const json_int_t id = json_integer_value(value);
-  return json_is_integer(value) && id >= 0 && (uint64_t)id < r->vocabulary;
+/* Finds the columns; of keys that come again, the last counts. What is no object has none. */
+static ckpt_status read_columns(row *r, const ckpt_columns *c, ckpt_json *json, ckpt_error *err) {
+  const char *const names[N_COLUMNS] = {c->text, c->prompt, c->completion, c->input_ids, c->labels, c->attention_mask};
+  ckpt_json_token token;
+  for (size_t i = 0; i < N_COLUMNS; i++) r->columns[i] = (value){.token = CKPT_JSON_END};
+  CKPT_TRY(ckpt_json_next(json, &token, err));
+  while (token != CKPT_JSON_END) {
+    if (token != CKPT_JSON_KEY || ckpt_json_depth(json) != 1) {
+      CKPT_TRY(ckpt_json_next(json, &token, err));
+      continue;
+    }
+    size_t n_key;
+    const char *key = ckpt_json_text(json, &n_key);
+    bool is_column[N_COLUMNS], is_any = false;
+    for (size_t i = 0; i < N_COLUMNS; i++) {
+      is_column[i] = strlen(names[i]) == n_key && memcmp(names[i], key, n_key) == 0;
+      is_any = is_any || is_column[i];
+    }
+    value found;
+    CKPT_TRY(is_any ? read_value(r, json, &found, err) : ckpt_json_skip(json, err));
+    for (size_t i = 0; i < N_COLUMNS; i++)
+      if (is_column[i]) r->columns[i] = found;
+    CKPT_TRY(ckpt_json_next(json, &token, err));
+  }
+  return CKPT_OK;
+}
+
+/* ---- ids --------------------------------------------------------------------------------------------------------- */
+
+/* The entries of a column's array, one after the other. */
+typedef struct list {
+  const char *name, *line;
+  ckpt_json *json; /* NULL: the row has no such column */
+  uint64_t first;  /* where the array begins in the line */
+  ckpt_json_token token;
+  int64_t number;
+  bool is_number; /* a whole one */
+} list;
+
+static ckpt_status list_open(list *out, const row *r, uint32_t column, const char *name, uint64_t n, ckpt_error *err) {
+  const value *v = &r->columns[column];
+  *out = (list){.name = name, .line = r->line, .first = v->start};
+  if (v->token == CKPT_JSON_END) return CKPT_OK;
+  if (v->token != CKPT_JSON_ARRAY)
+    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "%s has to be a list of numbers", name);
+  if (v->n_entries != n)
+    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "%s has %" PRIu64 " entries, input_ids %" PRIu64, name,
+                     v->n_entries, n);
+  CKPT_TRY(ckpt_json_new_text(&out->json, r->line + v->start, (size_t)(v->stop - v->start), false, NULL, err));
+  return ckpt_json_next(out->json, &out->token, err);
+}
+
+static ckpt_status list_next(list *l, ckpt_error *err) {
+  if (l->json == NULL) return CKPT_OK;
+  CKPT_TRY(ckpt_json_next(l->json, &l->token, err));
+  char *end = NULL;
+  if (l->token == CKPT_JSON_NUMBER) l->number = strtoll(ckpt_json_text(l->json, NULL), &end, 10);
+  l->is_number = end != NULL && *end == '\0';
+  return CKPT_OK;
+}
+
+static ckpt_status wrong_entry(list *l, uint64_t i, const char *wanted, ckpt_error *err) {
+  const uint64_t start = ckpt_json_start(l->json);
+  CKPT_TRY(ckpt_json_skip_rest(l->json, l->token, err));
+  const uint64_t n = ckpt_json_stop(l->json) - start;
+  const char *text = l->line + l->first + start;
+  return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "%s[%" PRIu64 "] is %.*s, %s", l->name, i,
+                   (int)ckpt_utf8_length(text, n < 60 ? (size_t)n : 60), text, wanted);
+}
+
+static bool is_id(const ckpt_row_rules *rules, const list *l) {
+  return l->is_number && l->number >= 0 && (uint64_t)l->number < rules->vocabulary;
 }
 
 /* 0 and false, 1 and true; no list is all ones. */
-static ckpt_status read_mask(bool *is_seen, const json_t *mask, size_t i, ckpt_error *err) {
-  const json_t *value = mask == NULL ? NULL : json_array_get(mask, i);
-  const bool is_number = json_is_integer(value);
-  const json_int_t number = json_integer_value(value);
-  *is_seen = mask == NULL || json_is_true(value) || (is_number && number == 1);
-  if (*is_seen || json_is_false(value) || (is_number && number == 0)) return CKPT_OK;
-  return wrong_entry(err, "attention_mask", i, value, "and it has to be 0, 1, false or true");
+static ckpt_status read_mask(bool *is_seen, list *mask, uint64_t i, ckpt_error *err) {
+  CKPT_TRY(list_next(mask, err));
+  *is_seen = mask->json == NULL || mask->token == CKPT_JSON_TRUE || (mask->is_number && mask->number == 1);
+  if (*is_seen || mask->token == CKPT_JSON_FALSE || (mask->is_number && mask->number == 0)) return CKPT_OK;
+  return wrong_entry(mask, i, "and it has to be 0, 1, false or true", err);
 }
 
-static ckpt_status add_ids(ckpt_sample *s, const ckpt_row_rules *r, const json_t *row, int32_t document,
-                           ckpt_error *err) {
-  const json_t *ids = json_object_get(row, r->columns.input_ids), *labels = json_object_get(row, r->columns.labels);
-  const json_t *mask = json_object_get(row, r->columns.attention_mask);
-  const size_t n = json_array_size(ids);
-  CKPT_TRY(check_list(ids, "input_ids", n, err));
-  if (labels != NULL) CKPT_TRY(check_list(labels, "labels", n, err));
-  if (mask != NULL) CKPT_TRY(check_list(mask, "attention_mask", n, err));
-  if (r->limit != 0 && n > r->limit)
-    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "the row has %zu tokens, the model %" PRIu64 " positions", n,
-                     r->limit);
-  for (size_t i = 0; i < n && (r->cut == 0 || i < r->cut); i++) {
-    const json_t *id = json_array_get(ids, i), *label = labels == NULL ? id : json_array_get(labels, i);
+static ckpt_status add_entries(ckpt_sample *s, const ckpt_row_rules *rules, list *ids, list *labels, list *mask,
+                               uint64_t n, int32_t document, ckpt_error *err) {
+  for (uint64_t i = 0; i < n && (rules->cut == 0 || i < rules->cut); i++) {
+    CKPT_TRY(list_next(ids, err));
+    CKPT_TRY(list_next(labels, err));
+    list *label = labels->json == NULL ? ids : labels;
     bool is_seen;
-    if (!is_id(r, id)) {
+    if (!is_id(rules, ids)) {
       char wanted[96];
       ckpt_c_snprintf(wanted, sizeof wanted, "and ids are whole numbers below %" PRIu64 ", the model's vocabulary",
-                      r->vocabulary);
-      return wrong_entry(err, "input_ids", i, id, wanted);
+                      rules->vocabulary);
+      return wrong_entry(ids, i, wanted, err);
     }
-    const json_int_t value = json_integer_value(id), target = json_integer_value(label);
-    if (!is_id(r, label) && !(json_is_integer(label) && target == CKPT_NO_TARGET))
-      return wrong_entry(err, "labels", i, label, "which is no id and not -100");
+    if (!is_id(rules, label) && !(label->is_number && label->number == CKPT_NO_TARGET))
+      return wrong_entry(label, i, "which is no id and not -100", err);
     CKPT_TRY(read_mask(&is_seen, mask, i, err));
-    CKPT_TRY(ckpt_sample_add(s, (int32_t)value, is_seen || labels != NULL ? (int32_t)target : CKPT_NO_TARGET, document,
+    const bool is_target = is_seen || labels->json != NULL;
+    CKPT_TRY(ckpt_sample_add(s, (int32_t)ids->number, is_target ? (int32_t)label->number : CKPT_NO_TARGET, document,
                              is_seen, err));
   }
   return CKPT_OK;
 }
 
+static ckpt_status add_ids(ckpt_sample *s, const ckpt_row_rules *rules, const row *r, int32_t document,
+                           ckpt_error *err) {
+  const uint64_t n = r->columns[INPUT_IDS].n_entries;
+  list ids, labels = {0}, mask = {0};
+  ckpt_status status = list_open(&ids, r, INPUT_IDS, "input_ids", n, err);
+  if (status == CKPT_OK) status = list_open(&labels, r, LABELS, "labels", n, err);
+  if (status == CKPT_OK) status = list_open(&mask, r, ATTENTION_MASK, "attention_mask", n, err);
+  if (status == CKPT_OK && rules->limit != 0 && n > rules->limit)
+    status = ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "the row has %" PRIu64 " tokens, the model %" PRIu64 " positions",
+                       n, rules->limit);
+  if (status == CKPT_OK) status = add_entries(s, rules, &ids, &labels, &mask, n, document, err);
+  ckpt_json_free(ids.json);
+  ckpt_json_free(labels.json);
+  ckpt_json_free(mask.json);
+  return status;
+}
+
 /* ---- text -------------------------------------------------------------------------------------------------------- */
 
 /* Tokens that begin before n_prompt bytes are no targets. */
-static ckpt_status add_encoded(ckpt_sample *s, const ckpt_row_rules *r, const char *text, size_t n_bytes,
+static ckpt_status add_encoded(ckpt_sample *s, const ckpt_row_rules *rules, const char *text, size_t n_bytes,
                                size_t n_prompt, int32_t document, ckpt_error *err) {
   ckpt_sample_room *room = NULL;
   CKPT_TRY(ckpt_sample_room_of(&room, s, err));
-  if (r->encoder == NULL)
+  if (rules->encoder == NULL)
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL,
                      "the row is text, and the model's folder has no tokenizer (tokenizer.json, tokenizer.model)");
-  CKPT_TRY(
-      ckpt_text_encode(r->encoder, &room->encoding, text, n_bytes, CKPT_TEXT_SPECIAL | CKPT_TEXT_PARSE_SPECIAL, err));
+  CKPT_TRY(ckpt_text_encode(rules->encoder, &room->encoding, text, n_bytes, CKPT_TEXT_SPECIAL | CKPT_TEXT_PARSE_SPECIAL,
+                            err));
   const ckpt_encoding *e = &room->encoding;
-  const size_t n_after = r->tokenizer == NULL ? 0 : r->tokenizer->n_after;
-  for (size_t i = 0; i < e->n && (r->cut == 0 || i < r->cut); i++) {
-    if (e->ids[i] >= r->vocabulary)
+  const size_t n_after = rules->tokenizer == NULL ? 0 : rules->tokenizer->n_after;
+  for (size_t i = 0; i < e->n && (rules->cut == 0 || i < rules->cut); i++) {
+    if (e->ids[i] >= rules->vocabulary)
       return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL,
                        "the tokenizer gives id %u, and the model's vocabulary ends at %" PRIu64, e->ids[i],
-                       r->vocabulary);
+                       rules->vocabulary);
     const bool is_prompt = n_prompt != 0 && e->begin[i] < n_prompt && i + n_after < e->n;
     CKPT_TRY(ckpt_sample_add(s, (int32_t)e->ids[i], is_prompt ? CKPT_NO_TARGET : (int32_t)e->ids[i], document, 1, err));
   }
   return CKPT_OK;
 }
 
-ckpt_status ckpt_row_text(ckpt_sample *s, const ckpt_row_rules *r, const char *text, size_t n_bytes, bool begins,
+ckpt_status ckpt_row_text(ckpt_sample *s, const ckpt_row_rules *rules, const char *text, size_t n_bytes, bool begins,
                           bool ends, int32_t document, ckpt_error *err) {
   ckpt_sample_room *room = NULL;
   CKPT_TRY(ckpt_sample_room_of(&room, s, err));
-  if (r->encoder == NULL)
+  if (rules->encoder == NULL)
     return ckpt_fail(err, CKPT_EINVAL, NULL, NULL,
                      "it is text, and the model's folder has no tokenizer (tokenizer.json, tokenizer.model)");
-  const ckpt_tokenizer *t = r->tokenizer;
+  const ckpt_tokenizer *t = rules->tokenizer;
   for (uint32_t i = 0; begins && i < t->n_before; i++)
     CKPT_TRY(ckpt_sample_add(s, (int32_t)t->before[i], (int32_t)t->before[i], document, 1, err));
-  CKPT_TRY(ckpt_text_encode(r->encoder, &room->encoding, text, n_bytes, 0, err));
+  CKPT_TRY(ckpt_text_encode(rules->encoder, &room->encoding, text, n_bytes, 0, err));
   for (size_t i = 0; i < room->encoding.n; i++) {
     const uint32_t id = room->encoding.ids[i];
-    if (id >= r->vocabulary)
+    if (id >= rules->vocabulary)
       return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL,
-                       "the tokenizer gives id %u, and the model's vocabulary ends at %" PRIu64, id, r->vocabulary);
+                       "the tokenizer gives id %u, and the model's vocabulary ends at %" PRIu64, id, rules->vocabulary);
     CKPT_TRY(ckpt_sample_add(s, (int32_t)id, (int32_t)id, document, 1, err));
   }
   for (uint32_t i = 0; ends && i < t->n_after; i++)
@@ -190,38 +302,38 @@ ckpt_status ckpt_row_text(ckpt_sample *s, const ckpt_row_rules *r, const char *t
   return CKPT_OK;
 }
 
-static ckpt_status add_pair(ckpt_sample *s, const ckpt_row_rules *r, const json_t *prompt, const json_t *completion,
-                            int32_t document, ckpt_error *err) {
-  const size_t n = json_string_length(prompt), n_rest = json_string_length(completion);
-  char *text = malloc(n + n_rest + 1);
-  CKPT_TRY_ALLOC(text, err);
-  memcpy(text, json_string_value(prompt), n);
-  memcpy(text + n, json_string_value(completion), n_rest);
-  const ckpt_status status = add_encoded(s, r, text, n + n_rest, n, document, err);
-  free(text);
-  return status;
+static ckpt_status add_pair(ckpt_sample *s, const ckpt_row_rules *rules, const row *r, int32_t document,
+                            ckpt_error *err) {
+  const value *prompt = &r->columns[PROMPT], *completion = &r->columns[COMPLETION];
+  CKPT_TRY(reserve(r, prompt->n_text + completion->n_text, err));
+  char *text = r->room->text, *both = text + r->n_text;
+  memcpy(both, text + prompt->text, prompt->n_text);
+  memcpy(both + prompt->n_text, text + completion->text, completion->n_text);
+  return add_encoded(s, rules, both, prompt->n_text + completion->n_text, prompt->n_text, document, err);
 }
 
-ckpt_status ckpt_row_json(ckpt_sample *s, const ckpt_row_rules *r, const char *line, size_t n_bytes, int32_t document,
-                          ckpt_error *err) {
-  json_error_t where;
-  json_t *row = json_loadb(line, n_bytes, JSON_ALLOW_NUL, &where);
-  if (row == NULL)
-    return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL, "it is no JSON: %s (byte %d)", where.text, where.position);
-  const json_t *text = json_object_get(row, r->columns.text);
-  const json_t *prompt = json_object_get(row, r->columns.prompt);
-  const json_t *completion = json_object_get(row, r->columns.completion);
-  ckpt_status status;
-  if (json_object_get(row, r->columns.input_ids) != NULL)
-    status = add_ids(s, r, row, document, err);
-  else if (json_is_string(prompt) && json_is_string(completion))
-    status = add_pair(s, r, prompt, completion, document, err);
-  else if (json_is_string(text))
-    status = add_encoded(s, r, json_string_value(text), json_string_length(text), 0, document, err);
-  else
-    status = ckpt_fail(err, CKPT_EFORMAT, NULL, NULL,
-                       "the row has neither %s, nor %s, nor %s and %s (--columns names others)", r->columns.input_ids,
-                       r->columns.text, r->columns.prompt, r->columns.completion);
-  json_decref(row);
-  return status;
+static ckpt_status add_row(ckpt_sample *s, const ckpt_row_rules *rules, const row *r, int32_t document,
+                           ckpt_error *err) {
+  const value *columns = r->columns, *text = &columns[TEXT];
+  if (columns[INPUT_IDS].token != CKPT_JSON_END) return add_ids(s, rules, r, document, err);
+  if (columns[PROMPT].token == CKPT_JSON_STRING && columns[COMPLETION].token == CKPT_JSON_STRING)
+    return add_pair(s, rules, r, document, err);
+  if (text->token == CKPT_JSON_STRING)
+    return add_encoded(s, rules, r->room->text + text->text, text->n_text, 0, document, err);
+  return ckpt_fail(err, CKPT_EFORMAT, NULL, NULL,
+                   "the row has neither %s, nor %s, nor %s and %s (--columns names others)", rules->columns.input_ids,
+                   rules->columns.text, rules->columns.prompt, rules->columns.completion);
+}
+
+ckpt_status ckpt_row_json(ckpt_sample *s, const ckpt_row_rules *rules, const char *line, size_t n_bytes,
+                          int32_t document, ckpt_error *err) {
+  row r = {.line = line};
+  ckpt_json *json;
+  CKPT_TRY(ckpt_sample_room_of(&r.room, s, err));
+  CKPT_TRY(ckpt_json_new_text(&json, line, n_bytes, false, NULL, err));
+  ckpt_error why = {.status = CKPT_OK};
+  ckpt_status status = read_columns(&r, &rules->columns, json, &why);
+  ckpt_json_free(json);
+  if (status == CKPT_OK) return add_row(s, rules, &r, document, err);
+  return ckpt_fail(err, status, NULL, NULL, "%s%s", status == CKPT_EFORMAT ? "it is no JSON: " : "", why.message);
 }

@@ -38,8 +38,8 @@ ckpt_status ckpt_sample_add(ckpt_sample *sample, int32_t id, int32_t label, int3
 /* The room of a sample, made when it is first asked for. */
 typedef struct ckpt_sample_room {
   ckpt_encoding encoding;
-  char *line;
-  size_t line_capacity;
+  char *line, *text; /* a row as it lies in its file, and what its columns say */
+  size_t line_capacity, text_capacity;
   ckpt_sample *row;   /* of packing: the row that was read last */
   uint64_t row_index; /* its number; UINT64_MAX: none */
 } ckpt_sample_room;

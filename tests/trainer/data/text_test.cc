@@ -95,6 +95,22 @@ TEST_F(Text, PromptsAreNoTargets) {
   EXPECT_LT(n_masked, sample_.n);
 }
 
+// Columns are found as Python's json finds them, whatever else a row holds.
+TEST_F(Text, ColumnsComeInAnyOrderAndTheLastOfAKeyCounts) {
+  const std::string pair =
+      R"({"x": {"prompt": "no"}, "completion": " a test", "prompt": "what is it", "y": [[1], "z"]})";
+  const std::string again =
+      R"({"prompt": "not this", "pro\u006dpt": "what is it", "completion": 7, "completion": " a test"})";
+  const std::string half =
+      R"({"prompt": "what is it", "completion": null, "text": "the \u00e9\ud83d\ude00\n\u0000row"})";
+  ASSERT_EQ(open("a.jsonl", pair + "\n" + again + "\n" + half + "\n", CKPT_PACKING_NONE, 0), CKPT_OK);
+  const auto wanted = encoded("what is it a test", CKPT_TEXT_SPECIAL);
+  EXPECT_EQ(ids(0), wanted);
+  EXPECT_EQ(ids(1), wanted);
+  EXPECT_EQ(ids(2), encoded(std::string("the \u00e9\U0001f600\n\0row", 15), CKPT_TEXT_SPECIAL));
+  EXPECT_EQ(sample_.labels[1], sample_.ids[1]);
+}
+
 // A file of text is one document, read line by line; its blocks are the same whatever comes before them.
 TEST_F(Text, FilesAreBlocksOfOneDocument) {
   const std::vector<std::string> lines = {"a line of text\n", "\n", "another line\n", "the last one"};
