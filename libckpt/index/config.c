@@ -13,6 +13,7 @@
 
 #include "libckpt/base/checked.h"
 #include "libckpt/base/error.h"
+#include "libckpt/base/grow.h"
 #include "libckpt/base/text.h"
 #include "libckpt/index/index.h"
 
@@ -100,6 +101,32 @@ json_t *ckpt_config_json(const char *text, size_t n_bytes, size_t flags, json_er
   json_decref(root);
   errno = ENOMEM;
   return NULL;
+}
+
+ckpt_status ckpt_config_json_file(json_t **out, const char *path, size_t flags, ckpt_error *err) {
+  FILE *file = fopen(path, "rb");
+  *out = NULL;
+  if (file == NULL) return ckpt_fail_errno(err, path, "it cannot be opened");
+  char *text = NULL;
+  uint32_t n = 0, capacity = 0;
+  ckpt_status status = CKPT_OK;
+  for (size_t n_read = 1; n_read != 0 && status == CKPT_OK; n += (uint32_t)n_read) {
+    status = ckpt_grow(&text, n, &capacity, 1, err);
+    n_read = status == CKPT_OK ? fread(text + n, 1, capacity - n, file) : 0;
+    if (ferror(file)) status = ckpt_fail_errno(err, path, "it cannot be read");
+    if (n + n_read > CKPT_CONFIG_MAX_BYTES)
+      status = ckpt_fail(err, CKPT_ELIMIT, path, NULL, "more than %llu bytes of JSON",
+                         (unsigned long long)CKPT_CONFIG_MAX_BYTES);
+  }
+  json_error_t where = {.text = ""};
+  errno = 0;
+  if (status == CKPT_OK) *out = ckpt_config_json(text, n, flags, &where);
+  if (status == CKPT_OK && *out == NULL)
+    status = errno == ENOMEM ? ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory")
+                             : ckpt_fail(err, CKPT_EINVAL, path, NULL, "line %d: %s", where.line, where.text);
+  free(text);
+  fclose(file);
+  return status;
 }
 
 static ckpt_status parse(ckpt_config *config, const char *text, uint64_t n_bytes, ckpt_error *err) {

@@ -23,6 +23,9 @@ void ckpt_config_free(ckpt_config *config); /* NULL is fine */
  * jansson's scanner leaves out characters that it gets no memory for, and says nothing. */
 struct json_t *ckpt_config_json(const char *text, size_t n_bytes, size_t flags, struct json_error_t *error);
 
+/* The same of a small file. EIO, EINVAL (no JSON: its line), ELIMIT, ENOMEM; all but the last name the file. */
+ckpt_status ckpt_config_json_file(struct json_t **out, const char *path, size_t flags, ckpt_error *err);
+
 /* The config.json among an index's side files, of which readers keep the text; *out is NULL where it is missing or
  * cannot be read, which others report. ENOMEM. */
 ckpt_status ckpt_config_of(ckpt_config **out, const ckpt_index *index, ckpt_error *err);

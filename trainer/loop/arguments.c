@@ -9,6 +9,7 @@
 
 #include "libckpt/base/error.h"
 #include "libckpt/base/text.h"
+#include "libckpt/index/config.h"
 #include "trainer/loop/yaml.h"
 
 #define ROW(name_, kind_, value_, meaning_, offset_) {#name_, kind_, value_, meaning_, offset_},
@@ -100,7 +101,7 @@ static bool is_default(const ckpt_argument *row, const json_t *value) {
   const char *at = row->value;
   while (*at != '\0') {
     const size_t n = strcspn(at, " ");
-    json_t *wanted = json_loadb(at, n, JSON_DECODE_ANY, NULL);
+    json_t *wanted = ckpt_config_json(at, n, JSON_DECODE_ANY, NULL);
     const bool is_equal =
         wanted != NULL && (json_equal(wanted, value) || (json_is_number(wanted) && json_is_number(value) &&
                                                          json_number_value(wanted) == json_number_value(value)));
@@ -193,7 +194,7 @@ static json_t *value_of(const ckpt_argument *row, const char *text) {
   if (end != text && *end == '\0' && errno == 0) return json_integer(integer);
   const double number = ckpt_c_strtod(text, &end);
   if (end != text && *end == '\0' && isfinite(number)) return json_real(number);
-  json_t *value = text[0] == '{' || text[0] == '[' ? json_loads(text, JSON_DECODE_ANY, NULL) : NULL;
+  json_t *value = text[0] == '{' || text[0] == '[' ? ckpt_config_json(text, strlen(text), JSON_DECODE_ANY, NULL) : NULL;
   return value != NULL ? value : json_string(text);
 }
 
@@ -243,19 +244,11 @@ static ckpt_status set_given(ckpt_arguments *a, given *g, const char *name, cons
   return set_value(a, row, value, err);
 }
 
-static ckpt_status read_json(json_t **out, const char *path, ckpt_error *err) {
-  json_error_t where;
-  FILE *file = fopen(path, "rb");
-  if (file == NULL) return ckpt_fail_errno(err, path, "it cannot be opened");
-  *out = json_loadf(file, JSON_REJECT_DUPLICATES, &where);
-  fclose(file);
-  return *out == NULL ? ckpt_fail(err, CKPT_EINVAL, path, NULL, "line %d: %s", where.line, where.text) : CKPT_OK;
-}
-
 ckpt_status ckpt_arguments_read(ckpt_arguments *a, const char *path, ckpt_error *err) {
   json_t *root = NULL;
   const bool is_yaml = ckpt_text_ends(path, ".yaml") || ckpt_text_ends(path, ".yml");
-  CKPT_TRY(is_yaml ? ckpt_yaml_read(&root, path, err) : read_json(&root, path, err));
+  CKPT_TRY(is_yaml ? ckpt_yaml_read(&root, path, err)
+                   : ckpt_config_json_file(&root, path, JSON_REJECT_DUPLICATES, err));
   ckpt_status status = CKPT_OK;
   const char *name;
   json_t *value;

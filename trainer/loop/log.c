@@ -13,6 +13,7 @@
 
 #include "libckpt/base/error.h"
 #include "libckpt/base/text.h"
+#include "libckpt/index/config.h"
 #include "trainer/checkpoint/save.h"
 #include "trainer/loop/job.h"
 
@@ -68,7 +69,7 @@ static uint64_t length_to_keep(FILE *log, uint64_t step) {
   char *line = NULL;
   size_t capacity = 0;
   for (ssize_t got; (got = getline(&line, &capacity, log)) > 0;) {
-    json_t *row = json_loadb(line, (size_t)got, 0, NULL);
+    json_t *row = ckpt_config_json(line, (size_t)got, 0, NULL);
     const json_t *at = json_object_get(row, "step");
     n += (uint64_t)got;
     const bool is_kept = json_is_integer(at) && (uint64_t)json_integer_value(at) <= step && line[got - 1] == '\n';
@@ -173,7 +174,8 @@ ckpt_status ckpt_job_log_eval(ckpt_job *job, const ckpt_rank *rank, double loss,
 bool ckpt_job_has_run(const ckpt_job *job) {
   char path[PATH_MAX];
   path_in(path, job, "run.json");
-  json_t *run = json_load_file(path, 0, NULL);
+  json_t *run;
+  (void)ckpt_config_json_file(&run, path, 0, NULL);
   const bool has_id = json_is_string(json_object_get(run, "run_id"));
   json_decref(run);
   return has_id;
@@ -183,7 +185,8 @@ const char *ckpt_job_read_run(ckpt_job *job) {
   char path[PATH_MAX];
   const char *name;
   path_in(path, job, "run.json");
-  json_t *run = json_load_file(path, 0, NULL);
+  json_t *run;
+  (void)ckpt_config_json_file(&run, path, 0, NULL);
   const char *id = json_string_value(json_object_get(run, "run_id"));
   json_t *checkpoints = json_object_get(run, "checkpoints"), *digest;
   void *next;
@@ -225,9 +228,11 @@ ckpt_status ckpt_job_write_run(ckpt_job *job, ckpt_error *err) {
   json_object_set_new(run, "n_steps", json_integer((json_int_t)job->n_steps));
   json_object_set_new(run, "mesh", mesh_of(job));
   json_object_set_new(run, "device", json_string(job->options->is_on_cuda ? "cuda" : "cpu"));
-  json_object_set_new(run, "arguments", arguments == NULL ? json_null() : json_loads(arguments, 0, NULL));
-  json_object_set_new(run, "checkpoints",
-                      job->checkpoints == NULL ? json_object() : json_loads(job->checkpoints, 0, NULL));
+  json_object_set_new(run, "arguments",
+                      arguments == NULL ? json_null() : ckpt_config_json(arguments, strlen(arguments), 0, NULL));
+  json_object_set_new(
+      run, "checkpoints",
+      job->checkpoints == NULL ? json_object() : ckpt_config_json(job->checkpoints, strlen(job->checkpoints), 0, NULL));
   const ckpt_status status =
       run == NULL ? ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory") : replace_file(job, "run.json", run, err);
   json_decref(run);
@@ -237,7 +242,8 @@ ckpt_status ckpt_job_write_run(ckpt_job *job, ckpt_error *err) {
 
 ckpt_status ckpt_job_note_checkpoint(ckpt_job *job, uint64_t step, const char *digest, ckpt_error *err) {
   char name[64];
-  json_t *all = job->checkpoints == NULL ? json_object() : json_loads(job->checkpoints, 0, NULL);
+  json_t *all =
+      job->checkpoints == NULL ? json_object() : ckpt_config_json(job->checkpoints, strlen(job->checkpoints), 0, NULL);
   CKPT_TRY_ALLOC(all, err);
   ckpt_c_snprintf(name, sizeof name, "checkpoint-%llu", (unsigned long long)step);
   if (digest == NULL)

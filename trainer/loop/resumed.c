@@ -7,6 +7,7 @@
 
 #include "libckpt/base/error.h"
 #include "libckpt/base/text.h"
+#include "libckpt/index/config.h"
 #include "trainer/loop/job.h"
 
 /* ---- run.json ---------------------------------------------------------------------------------------------------- */
@@ -43,7 +44,8 @@ void ckpt_job_remember_beside(ckpt_job *job, const char *checkpoint) {
   while (n > 1 && checkpoint[n - 1] == '/') n--;
   while (n > 0 && checkpoint[n - 1] != '/') n--;
   if (snprintf(path, sizeof path, "%.*srun.json", (int)n, checkpoint) >= (int)sizeof path) return;
-  json_t *run = json_load_file(path, 0, NULL);
+  json_t *run;
+  (void)ckpt_config_json_file(&run, path, 0, NULL);
   const char *id = json_string_value(json_object_get(run, "run_id"));
   if (id != NULL && strcmp(id, job->start.run_id) == 0) ckpt_job_remember(job, run);
   json_decref(run);
@@ -64,8 +66,10 @@ static ckpt_status check_arguments(const ckpt_job *job, ckpt_error *err) {
   ckpt_arena arena;
   ckpt_arena_init(&arena, UINT64_C(16) << 20);
   const char *text = ckpt_arguments_json(job->arguments, &arena);
-  json_t *was = job->recorded.arguments == NULL ? NULL : json_loads(job->recorded.arguments, 0, NULL);
-  json_t *now = text == NULL ? NULL : json_loads(text, 0, NULL);
+  json_t *was = job->recorded.arguments == NULL
+                    ? NULL
+                    : ckpt_config_json(job->recorded.arguments, strlen(job->recorded.arguments), 0, NULL);
+  json_t *now = text == NULL ? NULL : ckpt_config_json(text, strlen(text), 0, NULL);
   for (size_t i = 0; of_data[i] != NULL && status == CKPT_OK; i++) {
     const json_t *a = json_object_get(was, of_data[i]), *b = json_object_get(now, of_data[i]);
     if (a != NULL && b != NULL && !json_equal(a, b))
@@ -142,8 +146,8 @@ static ckpt_status check_config(const ckpt_job *job, const char *name, ckpt_erro
     if (strcmp(job->carried[i].name, name) == 0) carried = &job->carried[i];
   if (side == NULL || carried == NULL || side->n_bytes > CKPT_CONFIG_MAX_BYTES) return CKPT_OK;
   CKPT_TRY(ckpt_index_side_text(job->resumed, side, CKPT_CONFIG_MAX_BYTES, &text, err));
-  json_t *was = json_loadb(text, (size_t)side->n_bytes, 0, NULL);
-  json_t *now = json_loadb(carried->bytes, (size_t)carried->n_bytes, 0, NULL);
+  json_t *was = ckpt_config_json(text, (size_t)side->n_bytes, 0, NULL);
+  json_t *now = ckpt_config_json(carried->bytes, (size_t)carried->n_bytes, 0, NULL);
   const char *key = was == NULL || now == NULL ? NULL : find_difference(was, now);
   const ckpt_status status = key == NULL
                                  ? CKPT_OK

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "libckpt/base/error.h"
+#include "libckpt/index/config.h"
 #include "trainer/loop/job.h"
 
 typedef enum value_kind {
@@ -144,7 +145,7 @@ static ckpt_status apply(ckpt_schedule *s, json_t *kwargs, const char *type, ckp
 
 ckpt_status ckpt_schedule_kwargs(ckpt_schedule *schedule, const char *text, const char *type, ckpt_error *err) {
   if (text == NULL || text[0] == '\0') return check_least(schedule, NULL, type, err);
-  json_t *kwargs = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+  json_t *kwargs = ckpt_config_json(text, strlen(text), JSON_REJECT_DUPLICATES, NULL);
   const ckpt_status status = json_is_object(kwargs) ? apply(schedule, kwargs, type, err)
                                                     : ckpt_fail(err, CKPT_EINVAL, NULL, NULL,
                                                                 "lr_scheduler_kwargs: it has to be a JSON object");

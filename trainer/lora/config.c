@@ -8,6 +8,7 @@
 
 #include "libckpt/base/error.h"
 #include "libckpt/base/text.h"
+#include "libckpt/index/config.h"
 #include "libckpt/recipe/adapter/names.h"
 #include "libckpt/recipe/adapter/peft.h"
 #include "trainer/lora/lora.h"
@@ -297,16 +298,12 @@ static ckpt_status add_all(ckpt_lora *l, ckpt_peft *peft, const json_t *config, 
 static ckpt_status read_config(json_t **out, ckpt_lora *l, const char *path, ckpt_error *err) {
   char file[PATH_MAX];
   struct stat about;
-  json_error_t where;
   const bool is_folder = stat(path, &about) == 0 && S_ISDIR(about.st_mode);
   ckpt_c_snprintf(file, sizeof file, "%s%s", path, is_folder ? "/adapter_config.json" : "");
   if (is_folder) l->folder = ckpt_arena_copy(&l->arena, path);
-  FILE *stream = fopen(file, "rb");
-  if (stream == NULL) return ckpt_fail_errno(err, file, "it cannot be opened");
-  json_t *given = json_loadf(stream, JSON_REJECT_DUPLICATES, &where);
-  fclose(stream);
-  if (given == NULL) return ckpt_fail(err, CKPT_EINVAL, file, NULL, "line %d: %s", where.line, where.text);
-  *out = json_loads(defaults, 0, NULL);
+  json_t *given;
+  CKPT_TRY(ckpt_config_json_file(&given, file, JSON_REJECT_DUPLICATES, err));
+  *out = ckpt_config_json(defaults, strlen(defaults), 0, NULL);
   ckpt_status status = json_is_object(given) && *out != NULL
                            ? check_keys(given, *out, file, err)
                            : ckpt_fail(err, CKPT_EINVAL, file, NULL, "it has to be an object, a LoraConfig of PEFT");

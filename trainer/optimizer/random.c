@@ -86,7 +86,7 @@ static double normal_quantile(double p) {
 
 void ckpt_normal_fill(float *out, uint64_t seed, const char *name, uint64_t first, size_t n, double deviation) {
   const uint64_t stream = ckpt_name_key(name);
-  uint32_t words[4];
+  uint32_t words[4] = {0};
   uint64_t drawn = UINT64_MAX;
   for (size_t i = 0; i < n; i++) {
     const uint64_t at = first + i;
