@@ -105,7 +105,7 @@ bool ckpt_extent_has_record(ckpt_source *source, const ckpt_extent *extent) {
 static uint64_t span_bytes(const ckpt_tensor *tensor, const ckpt_extent *extent) {
   uint64_t units[CKPT_MAX_RANK], n_units = extent->count;
   const uint32_t rank = ckpt_tensor_units(tensor, units);
-  const uint64_t *count = extent->box + rank;
+  const uint64_t *count = extent->box == NULL ? NULL : extent->box + rank; /* a range has no box */
   if (tensor->details->extent_form == CKPT_EXTENT_BOX) (void)ckpt_product_u64(count, rank, &n_units);
   if (tensor->details->extent_form == CKPT_EXTENT_STRIDED) {
     n_units = 1;
