@@ -18,9 +18,7 @@
 /* Bytes that the memory rule allows beyond the budget: for each tensor or extent of an index, and for the plan. */
 enum { CKPT_INDEX_ALLOWANCE = 400, CKPT_PLAN_ALLOWANCE = 8 << 20 };
 
-/* Bytes that a run has for each row: its state while it is digested (run/rowdigest.h), its place in the output's
- * digest.
- */
+/* Bytes that a run has for each row: its state in run/rowdigest.h, and its place in the output's digest. */
 enum { CKPT_ROW_STATE_BYTES = 24, CKPT_ROW_RUN_BYTES = CKPT_ROW_STATE_BYTES + 8 };
 
 typedef struct ckpt_row {

@@ -420,14 +420,15 @@ static ckpt_status delay_lanes(ckpt_plan *plan, ckpt_error *err) {
   return CKPT_OK;
 }
 
-/* Digests of leaves of rows in several pieces, which wait for each other; those of one piece are gone with its batch.
- */
+/* Digests of leaves of rows in several pieces, which wait for each other; one piece's are gone with its batch, and rows
+ * that are read back have theirs one after the other. */
 static uint64_t leaf_bytes(const ckpt_plan *plan) {
   enum { BESIDE = 2 * 32 }; /* an end that two pieces share, and what each allocation takes */
   uint64_t n_bytes = 0;
   for (uint32_t i = 0; i < plan->n_pieces; i++) {
     const ckpt_piece *piece = &plan->pieces[i];
-    if (piece->n_elements == plan->rows[piece->row].expr->n_elements) continue;
+    const ckpt_row *row = &plan->rows[piece->row];
+    if (piece->n_elements == row->expr->n_elements || ckpt_row_is_boxed(plan, row)) continue;
     n_bytes += BESIDE + 32 * (piece->expr->n_bytes / CKPT_LEAF_BYTES);
   }
   return n_bytes;
