@@ -13,6 +13,8 @@
     python peers.py tape CONFIG ROWS LENGTH THREADS f32|bf16    for each line of the input a line of seconds: forward eager
                                                         and compiled and its matrix products alone, forward and
                                                         backward likewise
+    python peers.py share CONFIG ROWS LENGTH THREADS f32|bf16 forward|training
+                                                        seconds of one pass and of its products, once each
 """
 import argparse
 import contextlib
@@ -251,6 +253,19 @@ def tape(folder, rows, length, threads, dtype):
         print(*(seconds_of(job, "cpu") for job in jobs), flush=True)
 
 
+def share(folder, rows, length, threads, dtype, what):
+    """One eager pass against its products alone, once each: for products that take minutes."""
+    from transformers import AutoConfig
+    rows, length, is_bf16, is_training = int(rows), int(length), dtype == "bf16", what == "training"
+    torch.set_num_threads(int(threads))
+    config = AutoConfig.from_pretrained(folder)
+    ids = torch.randint(0, config.vocab_size, (rows, length))
+    run = pass_of(config, "eager", ids, is_bf16, is_training)
+    alone = seconds_of(products(config, rows, length, torch.bfloat16 if is_bf16 else torch.float32, "cpu", is_training), "cpu")
+    seconds = seconds_of(run, "cpu")
+    print(f"products {alone:.2f} s, pass {seconds:.2f} s, share {alone / seconds:.3f}")
+
+
 def pass_of(config, mode, ids, is_bf16, is_training):
     model, loss_of = model_and_loss(config, mode, ids, is_bf16, "cpu")
 
@@ -271,7 +286,7 @@ def main(job, *arguments):
         torch.save(dict(tensors()), arguments[0])
     elif job == "zero":
         zero(arguments[0], int(arguments[1]))
-    elif job in ("consolidate", "to_fp32", "to_universal", "peft_merge", "train", "tape"):
+    elif job in ("consolidate", "to_fp32", "to_universal", "peft_merge", "train", "tape", "share"):
         globals()[job](*arguments)
     else:
         sys.exit(f"peers.py: no job '{job}'")

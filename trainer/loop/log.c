@@ -201,6 +201,12 @@ const char *ckpt_job_read_run(ckpt_job *job) {
   return kept;
 }
 
+/* Names of checkpoints and their digests; NULL: out of memory. */
+static json_t *checkpoints_of(const ckpt_job *job) {
+  const char *text = job->checkpoints;
+  return text == NULL ? json_object() : ckpt_config_json(text, strlen(text), 0, NULL);
+}
+
 static json_t *mesh_of(const ckpt_job *job) {
   const uint32_t n_shards = job->options->stage == 0 ? 1 : ckpt_job_shards(job);
   return json_pack("{s:i, s:i, s:i, s:i}", "dp_replicate", (int)(job->options->n_ranks / n_shards), "dp_shard",
@@ -230,9 +236,7 @@ ckpt_status ckpt_job_write_run(ckpt_job *job, ckpt_error *err) {
   json_object_set_new(run, "device", json_string(job->options->is_on_cuda ? "cuda" : "cpu"));
   json_object_set_new(run, "arguments",
                       arguments == NULL ? json_null() : ckpt_config_json(arguments, strlen(arguments), 0, NULL));
-  json_object_set_new(
-      run, "checkpoints",
-      job->checkpoints == NULL ? json_object() : ckpt_config_json(job->checkpoints, strlen(job->checkpoints), 0, NULL));
+  json_object_set_new(run, "checkpoints", checkpoints_of(job));
   const ckpt_status status =
       run == NULL ? ckpt_fail(err, CKPT_ENOMEM, NULL, NULL, "out of memory") : replace_file(job, "run.json", run, err);
   json_decref(run);
@@ -242,8 +246,7 @@ ckpt_status ckpt_job_write_run(ckpt_job *job, ckpt_error *err) {
 
 ckpt_status ckpt_job_note_checkpoint(ckpt_job *job, uint64_t step, const char *digest, ckpt_error *err) {
   char name[64];
-  json_t *all =
-      job->checkpoints == NULL ? json_object() : ckpt_config_json(job->checkpoints, strlen(job->checkpoints), 0, NULL);
+  json_t *all = checkpoints_of(job);
   CKPT_TRY_ALLOC(all, err);
   ckpt_c_snprintf(name, sizeof name, "checkpoint-%llu", (unsigned long long)step);
   if (digest == NULL)
