@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -14,7 +15,7 @@
 #include "libckpt/base/error.h"
 #include "trainer/model/device.h"
 
-enum { MAX_THREADS = 1024, ALIGNMENT = 64 };
+enum { MAX_THREADS = 1024, ALIGNMENT = 64, HUGE_PAGE = 1 << 21 };
 
 typedef struct cpu {
   ckpt_device device;
@@ -82,12 +83,15 @@ static void run_host(ckpt_device *device, ckpt_device_part *part, const void *ar
 /* ---- the table ------------------------------------------------------------------------------------------------------
  */
 
+/* Large memory is asked of huge pages, as many as lie wholly in it: rows of a matrix lie pages apart. */
 static void *allocate(ckpt_device *device, size_t n_bytes) {
   (void)device;
-  if (n_bytes > SIZE_MAX - ALIGNMENT) return NULL;
-  size_t n_whole = (n_bytes + ALIGNMENT) / ALIGNMENT * ALIGNMENT;
-  void *memory = aligned_alloc(ALIGNMENT, n_whole);
-  if (memory != NULL) memset(memory, 0, n_whole);
+  if (n_bytes > SIZE_MAX - HUGE_PAGE) return NULL;
+  const size_t n_whole = (n_bytes + ALIGNMENT) / ALIGNMENT * ALIGNMENT, n_huge = n_whole / HUGE_PAGE * HUGE_PAGE;
+  void *memory = aligned_alloc(n_huge != 0 ? HUGE_PAGE : ALIGNMENT, n_whole);
+  if (memory == NULL) return NULL;
+  if (n_huge != 0) (void)madvise(memory, n_huge, MADV_HUGEPAGE); /* or ordinary ones, as the system likes */
+  memset(memory, 0, n_whole);
   return memory;
 }
 

@@ -29,9 +29,8 @@ static inline void transpose(float *restrict out, const float *restrict x, size_
     for (size_t d = 0; d < width; d++) out[d * BLOCK + i] = i < n ? x[i * stride + d] : 0;
 }
 
-/* Scores of the block and n keys, scaled, keys by queries. */
+/* Scores of the block and n keys, scaled, keys by queries; any of keys behind a query. */
 static inline void score(const ckpt_attention_args *a, query_block *q, size_t key, size_t n) {
-  const float scale = (float)a->scale;
   small_multiply(&(small_product){.a = row_at(a->k, q->at.first + key, a->k_stride, q->at.kv_head, a->head_width),
                                   .a_row = (long)a->k_stride,
                                   .a_step = 1,
@@ -42,8 +41,8 @@ static inline void score(const ckpt_attention_args *a, query_block *q, size_t ke
                                   .n_rows = (long)n,
                                   .n_columns = BLOCK,
                                   .n_steps = (long)a->head_width,
-                                  .clears = true});
-  for (size_t i = 0; i < n * BLOCK; i++) q->scores[i] *= scale;
+                                  .scale = (float)a->scale,
+                                  .is_upper = key == q->begin});
 }
 
 /* The smaller one. */
@@ -118,10 +117,6 @@ static inline void soften(query_block *q, running *r, size_t n) {
 /* Corrects what was summed before, and adds the values of n keys. */
 static inline void weigh(const ckpt_attention_args *a, query_block *q, const running *r, size_t key, size_t n) {
   float *o = (float *)row_at(a->o, q->at.first + q->begin, a->o_stride, q->at.head, a->head_width);
-  for (size_t i = 0; i < q->n; i++) {
-    if (r->correction[i] == 1) continue;
-    for (size_t d = 0; d < a->head_width; d++) o[i * a->o_stride + d] *= r->correction[i];
-  }
   small_multiply(&(small_product){.a = q->scores,
                                   .a_row = 1,
                                   .a_step = BLOCK,
@@ -129,6 +124,8 @@ static inline void weigh(const ckpt_attention_args *a, query_block *q, const run
                                   .ldb = (long)a->v_stride,
                                   .c = o,
                                   .ldc = (long)a->o_stride,
+                                  .adds = true,
+                                  .keep = r->correction,
                                   .n_rows = (long)q->n,
                                   .n_columns = (long)a->head_width,
                                   .n_steps = (long)n});
@@ -222,7 +219,7 @@ static inline void score_backward(const ckpt_attention_args *a, backward_block *
                                   .n_rows = (long)n,
                                   .n_columns = BLOCK,
                                   .n_steps = (long)a->head_width,
-                                  .clears = true});
+                                  .scale = 1});
   drop(a, &b->q, b->d_scores, key, n);
   for (size_t j = 0; j < n; j++)
     for (size_t i = 0; i < BLOCK; i++) {
@@ -236,7 +233,7 @@ static inline void score_backward(const ckpt_attention_args *a, backward_block *
 static inline void give_gradients(const ckpt_attention_args *a, backward_block *b, size_t key, size_t n) {
   const size_t keys = b->q.at.first + key, queries = b->q.at.first + b->q.begin, width = a->head_width;
   const size_t head = b->q.at.head, kv_head = b->q.at.kv_head;
-  small_product p = {.a_row = BLOCK, .a_step = 1, .n_columns = (long)width};
+  small_product p = {.adds = true, .a_row = BLOCK, .a_step = 1, .n_columns = (long)width};
   p.n_rows = (long)n, p.n_steps = (long)b->q.n;
   p.a = b->q.scores, p.b = row_at(a->d_o, queries, a->o_stride, head, width), p.ldb = (long)a->o_stride;
   p.c = (float *)row_at(a->d_v, keys, a->v_stride, kv_head, width), p.ldc = (long)a->v_stride;
@@ -258,7 +255,8 @@ static inline void clear_gradients(const ckpt_attention_args *a, const attention
     clear_rows(a, a->d_q, a->q_stride, at->first, head);
 }
 
-/* attention_backward of tape_kernels.h. */
+/* attention_backward of tape_kernels.h. For any key the gradients of queries add up as in the reference, and for any
+ * query those of keys. */
 static void attention_blocks_backward(const void *args, size_t begin, size_t end) {
   const ckpt_attention_args *a = args;
   const size_t group = a->n_heads / a->n_kv_heads;
@@ -269,17 +267,16 @@ static void attention_blocks_backward(const void *args, size_t begin, size_t end
     at->first = at->row * a->length;
     clear_gradients(a, at, group);
     make_deltas(a, at, group);
-    for (size_t key = 0; key < a->length; key += BLOCK) {
-      const size_t n = a->length - key < BLOCK ? a->length - key : BLOCK;
-      for (at->head = at->kv_head * group; at->head < (at->kv_head + 1) * group; at->head++)
-        for (b.q.begin = key; b.q.begin < a->length; b.q.begin += BLOCK) {
-          if (key < first_block(a, b.q.begin) * BLOCK) continue;
-          b.q.n = a->length - b.q.begin < BLOCK ? a->length - b.q.begin : BLOCK;
-          take_queries(a, &b);
+    for (at->head = at->kv_head * group; at->head < (at->kv_head + 1) * group; at->head++)
+      for (b.q.begin = 0; b.q.begin < a->length; b.q.begin += BLOCK) {
+        b.q.n = least(a->length - b.q.begin, BLOCK);
+        take_queries(a, &b);
+        for (size_t key = first_block(a, b.q.begin) * BLOCK; key <= b.q.begin; key += BLOCK) {
+          const size_t n = least(a->length - key, BLOCK);
           score_backward(a, &b, key, n);
           give_gradients(a, &b, key, n);
         }
-    }
+      }
   }
 }
 

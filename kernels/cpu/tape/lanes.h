@@ -5,6 +5,7 @@
 #define CKPT_KERNELS_CPU_TAPE_LANES_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #if defined(__AVX512F__)
 #include <immintrin.h>
@@ -17,6 +18,8 @@ static inline f32x16 lanes_load(const float *x) { return _mm512_loadu_ps(x); }
 static inline void lanes_store(float *x, f32x16 a) { _mm512_storeu_ps(x, a); }
 /* One value in all lanes. */
 static inline f32x16 lanes_all(float x) { return _mm512_set1_ps(x); }
+/* a * b */
+static inline f32x16 lanes_multiply(f32x16 a, f32x16 b) { return _mm512_mul_ps(a, b); }
 /* a * b + c, rounded once. */
 static inline f32x16 lanes_fma(f32x16 a, f32x16 b, f32x16 c) { return _mm512_fmadd_ps(a, b, c); }
 #elif defined(__AVX2__) && defined(__FMA__)
@@ -35,6 +38,10 @@ static inline void lanes_store(float *x, f32x16 a) {
 }
 /* One value in all lanes. */
 static inline f32x16 lanes_all(float x) { return (f32x16){_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
+/* a * b */
+static inline f32x16 lanes_multiply(f32x16 a, f32x16 b) {
+  return (f32x16){_mm256_mul_ps(a.low, b.low), _mm256_mul_ps(a.high, b.high)};
+}
 /* a * b + c, rounded once. */
 static inline f32x16 lanes_fma(f32x16 a, f32x16 b, f32x16 c) {
   return (f32x16){_mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high)};
@@ -57,6 +64,11 @@ static inline void lanes_store(float *x, f32x16 a) { __builtin_memcpy(x, a.x, si
 static inline f32x16 lanes_all(float x) {
   f32x16 a;
   for (int i = 0; i < 16; i++) a.x[i] = x;
+  return a;
+}
+/* a * b */
+static inline f32x16 lanes_multiply(f32x16 a, f32x16 b) {
+  for (int i = 0; i < 16; i++) a.x[i] *= b.x[i];
   return a;
 }
 /* a * b + c, rounded once. */
@@ -84,14 +96,16 @@ static inline void lanes_turn(float *out, long out_stride, const float *x, long 
   for (int i = 0; i < 4; i++) __builtin_memcpy(out + i * out_stride, &turned[i], sizeof turned[i]);
 }
 
-/* A small product: c[r][i] += sum over s, in its order, of a[r * a_row + s * a_step] * b[s * ldb + i], each a chain of
- * fma that begins with c (with 0 where `clears`). */
+/* A small product: sums over s, in its order, of a[r * a_row + s * a_step] * b[s * ldb + i], each a chain of fma.
+ *
+ * With `adds` a chain begins with keep[r] * c[r][i] (keep NULL: 1), and c becomes the sum. Otherwise it begins with 0,
+ * and c becomes scale times the sum; with is_upper, c[r][i] may stay as it is where i < r / 16 * 16. */
 typedef struct small_product {
-  const float *a, *b;
-  float *c;
+  const float *a, *b, *keep;
+  float *c, scale;
+  bool adds, is_upper;
   long a_row, a_step, ldb, ldc;
   long n_rows, n_columns, n_steps;
-  bool clears;
 } small_product;
 
 /* n_rows x (16 * n_lanes) of it, all in registers; inlined with constants. */
@@ -101,7 +115,10 @@ static inline __attribute__((always_inline)) void product_tile(const small_produ
   const float *a = p->a + row * p->a_row, *b = p->b + column;
   float *c = p->c + row * p->ldc + column;
   for (int r = 0; r < n_rows; r++)
-    for (int i = 0; i < n_lanes; i++) sums[r][i] = p->clears ? lanes_all(0) : lanes_load(c + r * p->ldc + 16 * i);
+    for (int i = 0; i < n_lanes; i++) {
+      sums[r][i] = p->adds ? lanes_load(c + r * p->ldc + 16 * i) : lanes_all(0);
+      if (p->adds && p->keep != NULL) sums[r][i] = lanes_multiply(lanes_all(p->keep[row + r]), sums[r][i]);
+    }
   const long n_steps = p->n_steps, a_step = p->a_step, a_row = p->a_row, ldb = p->ldb;
   for (long s = 0; s < n_steps; s++) {
     f32x16 right[2];
@@ -111,16 +128,18 @@ static inline __attribute__((always_inline)) void product_tile(const small_produ
       for (int i = 0; i < n_lanes; i++) sums[r][i] = lanes_fma(left, right[i], sums[r][i]);
     }
   }
+  const f32x16 scale = lanes_all(p->adds ? 1 : p->scale);
   for (int r = 0; r < n_rows; r++)
-    for (int i = 0; i < n_lanes; i++) lanes_store(c + r * p->ldc + 16 * i, sums[r][i]);
+    for (int i = 0; i < n_lanes; i++) lanes_store(c + r * p->ldc + 16 * i, lanes_multiply(scale, sums[r][i]));
 }
 
 /* All rows of 16 * n_lanes columns. */
 static inline __attribute__((always_inline)) void product_columns(const small_product *p, long column, int n_lanes) {
+  const long end = column + 16 * n_lanes, n_rows = p->is_upper && end < p->n_rows ? end : p->n_rows;
   long row = 0;
-  for (; row + LANES_ROWS <= p->n_rows; row += LANES_ROWS) product_tile(p, row, column, LANES_ROWS, n_lanes);
-  for (; LANES_ROWS > 4 && row + 4 <= p->n_rows; row += 4) product_tile(p, row, column, 4, n_lanes);
-  for (; row < p->n_rows; row++) product_tile(p, row, column, 1, n_lanes);
+  for (; row + LANES_ROWS <= n_rows; row += LANES_ROWS) product_tile(p, row, column, LANES_ROWS, n_lanes);
+  for (; LANES_ROWS > 4 && row + 4 <= n_rows; row += 4) product_tile(p, row, column, 4, n_lanes);
+  for (; row < n_rows; row++) product_tile(p, row, column, 1, n_lanes);
 }
 
 /* The whole product. */
@@ -131,10 +150,11 @@ static void small_multiply(const small_product *p) {
   for (; column + 16 <= p->n_columns; column += 16) product_columns(p, column, 1);
   for (; column < p->n_columns; column++)
     for (long row = 0; row < p->n_rows; row++) {
-      float *c = p->c + row * p->ldc + column, sum = p->clears ? 0 : *c;
+      float *c = p->c + row * p->ldc + column, sum = p->adds ? *c : 0;
+      if (p->adds && p->keep != NULL) sum *= p->keep[row];
       for (long s = 0; s < p->n_steps; s++)
         sum = __builtin_fmaf(p->a[row * p->a_row + s * p->a_step], p->b[s * p->ldb + column], sum);
-      *c = sum;
+      *c = p->adds ? sum : p->scale * sum;
     }
 }
 

@@ -207,8 +207,6 @@ enum { N_LANES = 16 };
 #ifndef __cplusplus /* CUDA has a thread for each lane */
 /* They, as one value of the compiler. */
 typedef real real_lanes __attribute__((vector_size(N_LANES * sizeof(real))));
-/* Bits of theirs. */
-typedef real_bits real_masks __attribute__((vector_size(N_LANES * sizeof(real))));
 
 /* Lanes from memory. */
 static inline void load_lanes(real_lanes *out, const real *x) { memcpy(out, x, sizeof *out); }

@@ -186,31 +186,20 @@ static void rmsnorm_weights(const void *args, size_t begin, size_t end) { layern
 /* ---- loss -----------------------------------------------------------------------------------------------------------
  */
 
-/* In each lane the greater one; a NaN of x is passed over. */
-static inline void keep_greater(real_lanes *most, const real *x) {
-  real_lanes lanes;
-  load_lanes(&lanes, x);
-  const real_masks is_greater = (real_masks)(lanes > *most);
-  *most = (real_lanes)(((real_masks)lanes & is_greater) | ((real_masks)*most & ~is_greater));
+/* In each of n lanes the greater one; a NaN of x is passed over. */
+static inline void keep_greater(real *restrict most, const real *restrict x, size_t n) {
+  for (size_t i = 0; i < n; i++) most[i] = x[i] > most[i] ? x[i] : most[i];
 }
 
-/* The greatest element; a NaN is passed over (it comes back through the sum). Four chains, since each waits for itself.
- */
+/* The greatest element; a NaN is passed over (it comes back through the sum). */
 static inline real greatest_of(const real *x, size_t n) {
-  enum { CHAINS = 4 };
-  real_lanes chains[CHAINS] = {{0}}, most;
-  for (int c = 0; c < CHAINS; c++) chains[c] = chains[0] - REAL_INFINITY;
+  enum { CHAINS = 4 * N_LANES }; /* each waits for itself */
+  real most[CHAINS], greatest = -REAL_INFINITY;
   size_t i = 0;
-  for (; i + CHAINS * N_LANES <= n; i += CHAINS * N_LANES)
-    for (int c = 0; c < CHAINS; c++) keep_greater(&chains[c], x + i + (size_t)c * N_LANES);
-  for (; i + N_LANES <= n; i += N_LANES) keep_greater(&chains[0], x + i);
-  most = chains[0];
-  for (int c = 1; c < CHAINS; c++) keep_greater(&most, (const real *)&chains[c]);
-  real a[N_LANES], greatest;
-  memcpy(a, &most, sizeof a);
-  for (size_t j = 0; i < n; i++, j++) a[j] = x[i] > a[j] ? x[i] : a[j];
-  greatest = a[0];
-  for (int j = 1; j < N_LANES; j++) greatest = a[j] > greatest ? a[j] : greatest;
+  for (size_t j = 0; j < CHAINS; j++) most[j] = -REAL_INFINITY;
+  for (; i + CHAINS <= n; i += CHAINS) keep_greater(most, x + i, CHAINS);
+  keep_greater(most, x + i, n - i);
+  for (size_t j = 0; j < CHAINS; j++) greatest = most[j] > greatest ? most[j] : greatest;
   return greatest;
 }
 
