@@ -205,19 +205,19 @@ static inline CKPT_DEVICE void real_sine_cosine(double x, double *sine, double *
 enum { N_LANES = 16 };
 
 #ifndef __cplusplus /* CUDA has a thread for each lane */
-/* They, as one value of the compiler. */
-typedef real real_lanes __attribute__((vector_size(N_LANES * sizeof(real))));
+/* A row of n added to its partial sums. Arrays, of which compilers make vectors of whatever width a level has. */
+static inline void add_to_lanes(real *restrict sums, const real *restrict x, size_t n) {
+  size_t i = 0;
+  for (; i + N_LANES <= n; i += N_LANES)
+    for (size_t j = 0; j < N_LANES; j++) sums[j] += x[i + j];
+  for (size_t j = 0; i < n; i++, j++) sums[j] += x[i];
+}
 
-/* Lanes from memory. */
-static inline void load_lanes(real_lanes *out, const real *x) { memcpy(out, x, sizeof *out); }
-
-/* The tree. */
-static inline real total_of_lanes(const real_lanes *lanes) {
-  real a[N_LANES];
-  memcpy(a, lanes, sizeof a);
+/* The tree, in place. */
+static inline real total_of_lanes(real *sums) {
   for (int half = N_LANES / 2; half > 0; half /= 2)
-    for (int i = 0; i < half; i++) a[i] += a[i + half];
-  return a[0];
+    for (int i = 0; i < half; i++) sums[i] += sums[i + half];
+  return sums[0];
 }
 
 #endif

@@ -4,57 +4,31 @@
 
 #include "kernels/ref/tape/pointwise.h"
 
-/* The rest of a row, past its whole lanes, filled up with zeros. */
-static inline void load_rest(real_lanes *out, const real *x, size_t n) {
-  *out = (real_lanes){0};
-  if (n > 0) memcpy(out, x, n * sizeof *x);
-}
-
-/* Sum of x, or of x * y, or of (x - mean)^2: sixteen lanes and a tree. */
+/* Sum of x: sixteen lanes and a tree. */
 static inline real sum_of(const real *x, size_t n) {
-  real_lanes sum = {0}, a;
-  size_t i = 0;
-  for (; i + N_LANES <= n; i += N_LANES) {
-    load_lanes(&a, x + i);
-    sum += a;
-  }
-  load_rest(&a, x + i, n - i);
-  sum += a;
-  return total_of_lanes(&sum);
+  real sums[N_LANES] = {0};
+  add_to_lanes(sums, x, n);
+  return total_of_lanes(sums);
 }
 
 /* Sum of x * y in the same way. */
 static inline real sum_of_products(const real *x, const real *y, size_t n) {
-  real_lanes sum = {0}, a, b;
+  real sums[N_LANES] = {0};
   size_t i = 0;
-  for (; i + N_LANES <= n; i += N_LANES) {
-    load_lanes(&a, x + i);
-    load_lanes(&b, y + i);
-    sum += a * b;
-  }
-  load_rest(&a, x + i, n - i);
-  load_rest(&b, y + i, n - i);
-  sum += a * b;
-  return total_of_lanes(&sum);
+  for (; i + N_LANES <= n; i += N_LANES)
+    for (size_t j = 0; j < N_LANES; j++) sums[j] += x[i + j] * y[i + j];
+  for (size_t j = 0; i < n; i++, j++) sums[j] += x[i] * y[i];
+  return total_of_lanes(sums);
 }
 
 /* Sum of (x - mean)^2 in the same way. */
 static inline real sum_of_deviations(const real *x, real mean, size_t n) {
-  real_lanes sum = {0}, a;
+  real sums[N_LANES] = {0};
   size_t i = 0;
-  for (; i + N_LANES <= n; i += N_LANES) {
-    load_lanes(&a, x + i);
-    a -= mean;
-    sum += a * a;
-  }
-  if (i < n) {
-    real rest[N_LANES];
-    for (size_t j = 0; j < N_LANES; j++) rest[j] = i + j < n ? x[i + j] : mean;
-    load_lanes(&a, rest);
-    a -= mean;
-    sum += a * a;
-  }
-  return total_of_lanes(&sum);
+  for (; i + N_LANES <= n; i += N_LANES)
+    for (size_t j = 0; j < N_LANES; j++) sums[j] += (x[i + j] - mean) * (x[i + j] - mean);
+  for (size_t j = 0; i < n; i++, j++) sums[j] += (x[i] - mean) * (x[i] - mean);
+  return total_of_lanes(sums);
 }
 
 /* x, or x + residual, which is then kept. */
@@ -109,7 +83,7 @@ static inline void give_sum(const ckpt_norm_backward_args *a, size_t at, real *r
 /* Sums of d_y * weight * normal and of d_y * weight over a row, where normal is (x - mean) * inverse. */
 static inline void norm_sums(const real *restrict x, const real *restrict d_y, const real *restrict weight, size_t n,
                              real mean, real inverse, real *tilt, real *shift) {
-  real_lanes sum = {0}, slope = {0}, a;
+  real sums[N_LANES] = {0}, slopes[N_LANES] = {0};
   for (size_t first = 0; first < n; first += PART) {
     const size_t count = part_of(first, n);
     real g[PART], products[PART];
@@ -117,16 +91,11 @@ static inline void norm_sums(const real *restrict x, const real *restrict d_y, c
       g[i] = d_y[first + i] * weight[first + i];
       products[i] = g[i] * ((x[first + i] - mean) * inverse);
     }
-    for (size_t i = count; i % N_LANES != 0; i++) g[i] = products[i] = 0;
-    for (size_t i = 0; i < count; i += N_LANES) {
-      load_lanes(&a, g + i);
-      sum += a;
-      load_lanes(&a, products + i);
-      slope += a;
-    }
+    add_to_lanes(sums, g, count);
+    add_to_lanes(slopes, products, count);
   }
-  *tilt = total_of_lanes(&slope) / (real)n;
-  *shift = total_of_lanes(&sum) / (real)n;
+  *tilt = total_of_lanes(slopes) / (real)n;
+  *shift = total_of_lanes(sums) / (real)n;
 }
 
 /* Both norms: rmsnorm's mean and shift are 0. */
@@ -205,35 +174,25 @@ static inline real greatest_of(const real *x, size_t n) {
 
 /* Sum of exp(x - most); keeps them in x where has_gradient. */
 static inline real sum_of_exponentials(real *x, size_t n, real most, bool has_gradient) {
-  real_lanes sum = {0}, lanes;
-  real exponentials[PART];
+  real sums[N_LANES] = {0}, exponentials[PART];
   for (size_t first = 0; first < n; first += PART) {
     const size_t count = part_of(first, n);
     for (size_t i = 0; i < count; i++) exponentials[i] = real_exp(x[first + i] - most);
-    for (size_t i = count; i % N_LANES != 0; i++) exponentials[i] = 0;
     if (has_gradient) memcpy(x + first, exponentials, count * sizeof *x);
-    for (size_t i = 0; i < count; i += N_LANES) {
-      load_lanes(&lanes, exponentials + i);
-      sum += lanes;
-    }
+    add_to_lanes(sums, exponentials, count);
   }
-  return total_of_lanes(&sum);
+  return total_of_lanes(sums);
 }
 
 /* Sum of x - most. */
 static inline real sum_of_distances(const real *x, size_t n, real most) {
-  real_lanes sum = {0}, lanes;
-  real distances[PART];
+  real sums[N_LANES] = {0}, distances[PART];
   for (size_t first = 0; first < n; first += PART) {
     const size_t count = part_of(first, n);
     for (size_t i = 0; i < count; i++) distances[i] = x[first + i] - most;
-    for (size_t i = count; i % N_LANES != 0; i++) distances[i] = 0;
-    for (size_t i = 0; i < count; i += N_LANES) {
-      load_lanes(&lanes, distances + i);
-      sum += lanes;
-    }
+    add_to_lanes(sums, distances, count);
   }
-  return total_of_lanes(&sum);
+  return total_of_lanes(sums);
 }
 
 /* As tape_kernels.h has it. */
