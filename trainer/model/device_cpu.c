@@ -83,15 +83,16 @@ static void run_host(ckpt_device *device, ckpt_device_part *part, const void *ar
 /* ---- the table ------------------------------------------------------------------------------------------------------
  */
 
-/* Large memory is asked of huge pages, as many as lie wholly in it: rows of a matrix lie pages apart. */
+/* Large memory is of huge pages, where the system has them: rows of a matrix lie pages apart. A last page that is not
+ * whole stays ordinary, and what lies behind the memory is never touched. */
 static void *allocate(ckpt_device *device, size_t n_bytes) {
   (void)device;
   if (n_bytes > SIZE_MAX - HUGE_PAGE) return NULL;
-  const size_t n_whole = (n_bytes + ALIGNMENT) / ALIGNMENT * ALIGNMENT, n_huge = n_whole / HUGE_PAGE * HUGE_PAGE;
-  void *memory = aligned_alloc(n_huge != 0 ? HUGE_PAGE : ALIGNMENT, n_whole);
+  const size_t alignment = n_bytes < HUGE_PAGE ? ALIGNMENT : HUGE_PAGE;
+  void *memory = aligned_alloc(alignment, (n_bytes + alignment) / alignment * alignment);
   if (memory == NULL) return NULL;
-  if (n_huge != 0) (void)madvise(memory, n_huge, MADV_HUGEPAGE); /* or ordinary ones, as the system likes */
-  memset(memory, 0, n_whole);
+  if (n_bytes >= HUGE_PAGE) (void)madvise(memory, n_bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
+  memset(memory, 0, n_bytes);
   return memory;
 }
 
