@@ -89,7 +89,8 @@ static void *allocate(ckpt_device *device, size_t n_bytes) {
   (void)device;
   if (n_bytes > SIZE_MAX - HUGE_PAGE) return NULL;
   const size_t alignment = n_bytes < HUGE_PAGE ? ALIGNMENT : HUGE_PAGE;
-  void *memory = aligned_alloc(alignment, (n_bytes + alignment) / alignment * alignment);
+  const size_t n_whole = (n_bytes + alignment) / alignment * alignment;
+  void *memory = aligned_alloc(alignment, n_whole);
   if (memory == NULL) return NULL;
   if (n_bytes >= HUGE_PAGE) (void)madvise(memory, n_bytes / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
   memset(memory, 0, n_bytes);

@@ -10,11 +10,11 @@
 #include "libckpt/base/error.h"
 #include "trainer/model/device.h"
 
-/* Tiles of a product: enough of them for many threads, each large enough that packing its panels pays; a panel has at
- * most PANEL elements, which is 8 MiB of f32, or MIN_TILE rows. Where each tile rounds its panel of b, ROUNDED_COLUMNS
- * keep that in the cache until it is packed. */
+/* Tiles of a product: enough of them for many threads, and for two not to wait long for the last one; each large enough
+ * that packing its panels pays. A panel has at most PANEL elements, which is 8 MiB of f32, or MIN_TILE rows. Where each
+ * tile rounds its panel of b, ROUNDED_COLUMNS keep that in the cache until it is packed. */
 enum { TILE_ROWS = 512, TILE_COLUMNS = 1024, ROUNDED_COLUMNS = 384 };
-enum { MIN_TILE = 96, WANTED_TILES = 8, TILE_WORK = 1 << 24, PANEL = 1 << 21 };
+enum { MIN_TILE = 96, WANTED_TILES = 16, TILE_WORK = 1 << 24, PANEL = 1 << 21 };
 enum { MAX_ROUNDED = 1 << 22 }; /* elements of a factor that is rounded once for all tiles, not by each */
 
 typedef struct tiles {
