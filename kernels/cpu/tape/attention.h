@@ -29,7 +29,7 @@ static inline void transpose(float *restrict out, const float *restrict x, size_
     for (size_t d = 0; d < width; d++) out[d * BLOCK + i] = i < n ? x[i * stride + d] : 0;
 }
 
-/* Scores of the block and n keys, scaled, keys by queries; any of keys behind a query. */
+/* Scores of the block and n keys, scaled, keys by queries; of keys that come after a query, anything. */
 static inline void score(const ckpt_attention_args *a, query_block *q, size_t key, size_t n) {
   small_multiply(&(small_product){.a = row_at(a->k, q->at.first + key, a->k_stride, q->at.kv_head, a->head_width),
                                   .a_row = (long)a->k_stride,
